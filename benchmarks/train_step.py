@@ -1,0 +1,128 @@
+"""Seconds of a training step: simcse and vadv here, and the MNRL trainer of sentence-transformers, interleaved.
+
+    python benchmarks/train_step.py --model_name_or_path MODEL --train_file sentences.txt.gz --output_json out.json
+
+All train the same encoder ([CLS] pooling) on the same sentences, batch and length, in float32 with the same optimizer.
+MNRL is given each sentence as its own positive, which makes it SimCSE's objective. A round trains each for `--steps`
+steps after `--warmup` steps; a step lasts from the end of one to the end of the next, so it includes data loading. What
+is printed is the median over the rounds and its ratio to MNRL.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import shlex
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+import transformers
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.losses import MultipleNegativesRankingLoss
+from sentence_transformers.models import Pooling, Transformer
+from tqdm import tqdm
+from transformers import TrainerCallback
+
+from hf_robustcse import RobustCSEModel, RobustCSETrainer, RobustCSETrainingArguments
+from hf_robustcse.data import ContrastiveCollator, Corpus, load_corpus, tokenize_corpus
+from hf_robustcse.evaluation.results import library_versions
+from hf_robustcse.files import write_json
+
+
+class Clock(TrainerCallback):
+    """The time at the end of every step."""
+
+    def __init__(self) -> None:
+        self.ends: list[float] = []
+
+    def on_step_end(self, *args: object, **kwargs: object) -> None:
+        """Note the time."""
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self.ends.append(time.perf_counter())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model_name_or_path", required=True)
+    parser.add_argument("--train_file", required=True)
+    parser.add_argument("--output_json", type=Path)
+    parser.add_argument("--batch_size", type=int, default=64)
+    parser.add_argument("--max_seq_length", type=int, default=32)
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--warmup", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--systems", nargs="+", default=["mnrl", "simcse", "vadv"])
+    parser.add_argument("--vadv_dropout", default="shared", choices=["shared", "independent", "off"])
+    args = parser.parse_args()
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+
+    total = args.steps + args.warmup
+    corpus = load_corpus(args.train_file, max_rows=total * args.batch_size)
+    shared = {
+        "per_device_train_batch_size": args.batch_size, "max_steps": total, "learning_rate": 3e-5, "report_to": "none",
+        "disable_tqdm": True, "logging_strategy": "no", "save_strategy": "no", "dataloader_drop_last": True,
+    }  # fmt: skip
+
+    def ours(method: str, folder: str, clock: Clock) -> RobustCSETrainer:
+        options = {"vadv_dropout": args.vadv_dropout} if method == "vadv" else {}
+        model = RobustCSEModel.from_encoder(args.model_name_or_path, method=method, method_options=options)
+        tokens = tokenize_corpus(Corpus(corpus.dataset, 1, None), model.tokenizer, args.max_seq_length)
+        return RobustCSETrainer(
+            model,
+            RobustCSETrainingArguments(output_dir=folder, eval_strategy="no", **shared),
+            train_dataset=tokens,
+            data_collator=ContrastiveCollator(model.tokenizer),
+            callbacks=[clock],
+        )
+
+    def mnrl(folder: str, clock: Clock) -> SentenceTransformerTrainer:
+        transformer = Transformer(args.model_name_or_path, max_seq_length=args.max_seq_length)
+        pooling = Pooling(transformer.get_embedding_dimension(), "cls")
+        model = SentenceTransformer(modules=[transformer, pooling])
+        texts = corpus.dataset["text"]
+        return SentenceTransformerTrainer(
+            model,
+            SentenceTransformerTrainingArguments(output_dir=folder, **shared),
+            train_dataset=Dataset.from_dict({"anchor": texts, "positive": texts}),
+            loss=MultipleNegativesRankingLoss(model, scale=20.0),
+            callbacks=[clock],
+        )
+
+    seconds: dict[str, list[float]] = {name: [] for name in args.systems}
+    for _ in tqdm(range(args.rounds), unit="round"):
+        for name in args.systems:
+            with tempfile.TemporaryDirectory() as folder:
+                clock = Clock()
+                (mnrl(folder, clock) if name == "mnrl" else ours(name, folder, clock)).train()
+            ends = clock.ends[args.warmup - 1 :]
+            seconds[name].append((ends[-1] - ends[0]) / (len(ends) - 1))
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    result = {
+        "command": shlex.join(["python", *sys.argv]),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else f"cpu, {torch.get_num_threads()} threads",
+        "machine": platform.machine(),
+        "library_versions": library_versions(),
+        "batch_size": args.batch_size,
+        "max_seq_length": args.max_seq_length,
+        "seconds_per_step": seconds,
+        "median_seconds_per_step": medians,
+        "ratios": {f"{a}/{b}": medians[a] / medians[b] for a in medians for b in medians if a != b},
+    }
+    for name, value in medians.items():
+        print(f"{name:<8} {value:.3f} s a step, {args.batch_size / value:.0f} sentences a second")
+    for pair in ("simcse/mnrl", "vadv/simcse"):
+        if pair in result["ratios"]:
+            print(f"{pair}: {result['ratios'][pair]:.3f}")
+    if args.output_json:
+        write_json(args.output_json, result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+#!/usr/bin/env python
+"""Evaluate a sentence encoder on STS and measure the geometry of its embeddings.
+
+python examples/run_eval.py --model_name_or_path X --tasks sts geometry --data_dir DIR --output_json results.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import NoReturn
+
+from hf_robustcse.errors import UserError, command
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message} (see --help)")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    parser.add_argument("--model_name_or_path", required=True, help="a model folder or Hub id")
+    parser.add_argument(
+        "--tasks",
+        nargs="+",
+        default=["sts"],
+        help="sts (STS12 to STS16, STSB, SICKR test), geometry (of STS-B dev), or single tasks: STS12, stsb_dev, ...",
+    )
+    parser.add_argument("--data_dir", help="folder with sts/TASK/*.tsv; without it the Hub data sets are used")
+    parser.add_argument("--output_json", help="write the results here")
+    parser.add_argument(
+        "--pooling",
+        help="of a plain encoder: cls, mean, max, first-last, top-two or pooler; a SentenceTransformer has its own",
+    )
+    parser.add_argument("--max_seq_length", type=int, help="tokens per sentence (default: the model's)")
+    parser.add_argument("--batch_size", type=int, default=64)
+    parser.add_argument("--device", help="for example cpu or cuda:0 (default: an accelerator if there is one)")
+    parser.add_argument("--split", default="test", choices=["train", "dev", "test"], help="split of single tasks")
+    parser.add_argument("--strict", action="store_true", help="fail if a task of the group sts is missing")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the geometry's random pairs")
+    return parser
+
+
+@command
+def main() -> None:
+    args = _parser().parse_args()
+    from hf_robustcse.evaluation.run import run_evaluation  # after the parser: a usage error need not load torch
+
+    run_evaluation(**vars(args), argv=sys.argv)
+
+
+if __name__ == "__main__":
+    main()

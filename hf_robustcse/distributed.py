@@ -1,0 +1,105 @@
+"""What several processes must do together so that they compute what one process with the whole batch would.
+
+Every function is the identity (or the plain draw) when there is one process.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def world_size() -> int:
+    """The number of processes that train together."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """This process' number, from 0."""
+    return dist.get_rank() if world_size() > 1 else 0
+
+
+class _AllReduceSum(torch.autograd.Function):
+    """Sum over the processes; every process' loss depends on the sum, so gradients are summed as well."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        total = x.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        total = grad.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        return total
+
+
+class _AllGather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.rows = x.shape[0]
+        parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(world_size())]
+        dist.all_gather(parts, x.contiguous())
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        total = grad.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)  # gloo has no reduce_scatter
+        return total[rank() * ctx.rows : (rank() + 1) * ctx.rows]
+
+
+def all_reduce_sum(x: Tensor) -> Tensor:
+    """The sum of `x` over the processes, differentiable; the same shape."""
+    return _AllReduceSum.apply(x) if world_size() > 1 else x
+
+
+def gather_rows(x: Tensor) -> Tensor:
+    """The rows of all processes in their order, differentiable.
+
+    With a loss that is the mean over the local rows, and gradients averaged over the processes as DDP does, the
+    gradient is exactly that of one process with the whole batch.
+
+    Args:
+        x: (n, ...), n the same on every process.
+
+    Returns:
+        (world_size * n, ...).
+    """
+    return _AllGather.apply(x) if world_size() > 1 else x
+
+
+def maximum(value: int, device: torch.device) -> int:
+    """The largest of the processes' values."""
+    if world_size() == 1:
+        return value
+    tensor = torch.tensor(value, device=device)
+    dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+    return int(tensor)
+
+
+def shared_normal(like: Tensor, *, seed: int) -> Tensor:
+    """Standard normal noise that does not depend on how the global batch is spread over the processes.
+
+    The noise of the whole batch is drawn from one seed and each process keeps its own rows. The second dimension
+    (tokens) may differ between processes: the widest counts.
+
+    Args:
+        like: (n, ...), n the same on every process; gives shape, dtype and device.
+        seed: the same on every process.
+
+    Returns:
+        Noise of the shape of `like`.
+    """
+    shape = list(like.shape)
+    rows, shape[0] = shape[0], shape[0] * world_size()
+    if len(shape) > 2:
+        shape[1] = maximum(shape[1], like.device)
+    generator = torch.Generator(like.device).manual_seed(seed)
+    noise = torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
+    noise = noise[rank() * rows : (rank() + 1) * rows]
+    return noise[:, : like.shape[1]] if len(shape) > 2 else noise

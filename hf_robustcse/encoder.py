@@ -1,0 +1,140 @@
+"""A sentence encoder: any ``AutoModel`` with word embeddings, a pooler, and the head of training."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, PreTrainedModel
+
+from hf_robustcse.errors import UserError
+from hf_robustcse.modules import Head, Pooler
+
+# Configuration names of the dropouts that a forward pass in training mode applies; each model type has a few of them.
+DROPOUT_NAMES = (
+    "hidden_dropout_prob", "attention_probs_dropout_prob", "hidden_dropout", "attention_dropout", "dropout",
+    "activation_dropout", "embedding_dropout", "mlp_dropout", "embd_pdrop", "attn_pdrop", "resid_pdrop", "dropout_rate",
+)  # fmt: skip
+
+
+class SentenceEncoder(nn.Module):
+    """`backbone`, then `pooler` (f), then `head` (g).
+
+    Args:
+        backbone: any transformers encoder with word embeddings.
+        pooler: one of ``modules.POOLERS``.
+        head: one of ``modules.HEADS``.
+
+    Raises:
+        UserError: if the backbone has no word embeddings or needs a decoder.
+    """
+
+    def __init__(self, backbone: PreTrainedModel, *, pooler: str = "cls", head: str = "none") -> None:
+        super().__init__()
+        check_backbone(backbone)
+        self.backbone = backbone
+        self.pooler = Pooler(pooler)
+        self.head = Head(head, self.width)
+        own_pooler = getattr(backbone, "pooler", None)
+        if isinstance(own_pooler, nn.Module):
+            # BERT's next-sentence pooler is saved with the backbone but takes no part: without this DDP would wait for
+            # its gradient.
+            own_pooler.requires_grad_(False)
+
+    @property
+    def width(self) -> int:
+        """d, the width of a sentence embedding."""
+        return self.backbone.config.hidden_size
+
+    def embed(self, input_ids: Tensor) -> Tensor:
+        """Word embeddings (N, L, e) of (N, L) ids; e may differ from d."""
+        return self.backbone.get_input_embeddings()(input_ids)
+
+    def forward(
+        self, attention_mask: Tensor, *, input_ids: Tensor | None = None, inputs_embeds: Tensor | None = None
+    ) -> Tensor:
+        """Pooled sentence vectors f(x), before the head.
+
+        Args:
+            attention_mask: (N, L), padding on the right.
+            input_ids: (N, L), or
+            inputs_embeds: (N, L, e) word embeddings.
+
+        Returns:
+            (N, d).
+        """
+        layers = self.pooler.layers
+        output = self.backbone(
+            input_ids=input_ids,
+            inputs_embeds=inputs_embeds,
+            attention_mask=attention_mask,
+            output_hidden_states=layers is not None,
+        )
+        if layers is None:
+            tokens = output.last_hidden_state
+        else:
+            first, second = layers
+            tokens = (output.hidden_states[first] + output.hidden_states[second]) / 2
+        return self.pooler(tokens, attention_mask)
+
+
+def check_backbone(backbone: PreTrainedModel) -> None:
+    """Refuse what cannot be trained here.
+
+    Raises:
+        UserError: if the backbone has no word embeddings or needs a decoder.
+    """
+    name = type(backbone).__name__
+    try:
+        embeddings = backbone.get_input_embeddings()
+    except NotImplementedError:
+        embeddings = None
+    if not isinstance(embeddings, nn.Embedding) or not hasattr(backbone.config, "hidden_size"):
+        raise UserError(f"{name} has no word embeddings to train on; choose a text encoder such as BERT or RoBERTa")
+    if getattr(backbone.config, "is_encoder_decoder", False):
+        raise UserError(f"{name} is an encoder-decoder; choose an encoder such as BERT or RoBERTa")
+
+
+def load_backbone(
+    model_name_or_path: str, *, dropout: float | None = None, **kwargs: object
+) -> PreTrainedModel:
+    """Load a pretrained encoder in float32, whatever type its weights are stored in.
+
+    Args:
+        model_name_or_path: a folder or Hub id that ``AutoModel`` loads.
+        dropout: set every dropout probability of the model, in [0, 1).
+        **kwargs: passed to ``from_pretrained`` (revision, token, cache_dir, local_files_only, attn_implementation).
+
+    Raises:
+        UserError: if there is no such model, it cannot be reached, or it cannot be trained here.
+    """
+    hub = {key: kwargs[key] for key in ("revision", "token", "cache_dir", "local_files_only") if key in kwargs}
+    try:
+        config = AutoConfig.from_pretrained(model_name_or_path, **hub)
+        if dropout is not None:
+            set_dropout(config, dropout)
+        backbone, info = AutoModel.from_pretrained(
+            model_name_or_path, config=config, dtype=torch.float32, output_loading_info=True, **kwargs
+        )
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise UserError(
+            f"cannot load the encoder {model_name_or_path!r}: give a folder with config.json and model.safetensors, or "
+            f"a Hub id that is reachable or in the cache ({reason})"
+        ) from error
+    check_backbone(backbone)
+    # A pooler is not used, so a checkpoint of a language model may lack it; anything else would silently be random.
+    missing = sorted(key for key in info["missing_keys"] if not key.startswith("pooler."))
+    if missing:
+        raise UserError(
+            f"the weights in {model_name_or_path!r} do not fit its configuration: {len(missing)} are missing, such as "
+            f"{missing[0]}"
+        )
+    return backbone
+
+
+def set_dropout(config: object, probability: float) -> list[str]:
+    """Set every dropout of a model configuration; returns the names that it has."""
+    names = [name for name in DROPOUT_NAMES if isinstance(getattr(config, name, None), (int, float))]
+    for name in names:
+        setattr(config, name, probability)
+    return names

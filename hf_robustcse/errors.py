@@ -1,0 +1,33 @@
+"""The one exception a user meets for bad input, and how a command reports it."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+
+class UserError(ValueError):
+    """Bad input: the message is one line that says what is wrong and what to do."""
+
+
+class TrainingStopped(RuntimeError):
+    """Training cannot go on (a non-finite loss term, collapsed embeddings); the message names term and step."""
+
+
+def command(main: Callable[..., Any]) -> Callable[..., Any]:
+    """Run `main` as a command: a `UserError` becomes one line and exit code 2, `TrainingStopped` one line and 1."""
+
+    @functools.wraps(main)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return main(*args, **kwargs)
+        except UserError as error:
+            print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+            raise SystemExit(2) from None
+        except TrainingStopped as error:
+            print(f"stopped: {' '.join(str(error).split())}", file=sys.stderr)
+            raise SystemExit(1) from None
+
+    return run

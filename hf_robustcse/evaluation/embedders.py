@@ -1,0 +1,229 @@
+"""Load a model as an `encode` callable: a sentence-transformers folder or id, or a plain encoder with a named pooling.
+
+sentence-transformers does the work (tokenising, sorting by length, dynamic padding, masked pooling, order of results),
+so that what is evaluated is what `SentenceTransformer(path).encode` gives its users.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer, WeightedLayerPooling
+from torch import Tensor, nn
+from transformers import AutoModel
+
+from hf_robustcse import layout
+from hf_robustcse.errors import UserError
+
+# pooling -> hidden states that are averaged before the pooling over tokens; hidden_states[0] is the embedding layer.
+# "first-last" and "top-two" are SimCSE's avg_first_last and avg_top2, mean-pooled.
+_LAYERS = {"first-last": (1, -1), "top-two": (-2, -1)}
+POOLINGS = ("cls", "mean", "max", *_LAYERS, "pooler")
+_PROGRESS_FROM = 2000
+
+
+class Embedder:
+    """A loaded model: strings in, float32 sentence embeddings out.
+
+    Args:
+        model: the SentenceTransformer.
+        batch_size: sentences per forward pass.
+        description: what was loaded: model, revision, method, pooling, max_seq_length, dtype, device, dimension.
+    """
+
+    def __init__(self, model: SentenceTransformer, batch_size: int, description: dict[str, Any]) -> None:
+        self.model = model
+        self.batch_size = batch_size
+        self.description = description
+
+    def __call__(self, sentences: Sequence[str]) -> np.ndarray:
+        """Embed sentences; long inputs show a progress bar on stderr.
+
+        Args:
+            sentences: n strings.
+
+        Returns:
+            (n, d) float32, in the order of `sentences`, as the model gives them (normalised only if it does that).
+        """
+        if not len(sentences):
+            return np.zeros((0, self.description["dimension"]), dtype=np.float32)
+        return self.model.encode(
+            list(sentences), batch_size=self.batch_size, show_progress_bar=len(sentences) >= _PROGRESS_FROM
+        )
+
+
+class _PoolerOutput(nn.Module):
+    """The backbone's own pooler (for BERT: tanh of a linear map of [CLS]), which sentence-transformers cannot name."""
+
+    def __init__(self, pooler: nn.Module) -> None:
+        super().__init__()
+        self.pooler = pooler
+
+    def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        features["sentence_embedding"] = self.pooler(features["token_embeddings"])
+        return features
+
+
+def load_embedder(
+    model_name_or_path: str,
+    *,
+    pooling: str | None = None,
+    max_seq_length: int | None = None,
+    batch_size: int = 64,
+    device: str | None = None,
+) -> Embedder:
+    """Load a local folder or Hub id, in float32 whatever dtype it is stored in.
+
+    A model with `modules.json` (any SentenceTransformer, and every checkpoint that this package exports) says itself
+    how it pools: `pooling` may be left out, and is an error if it differs. A plain encoder is pooled by `pooling`, or
+    by the mean with a line that says so.
+
+    Args:
+        model_name_or_path: the folder or id.
+        pooling: one of `POOLINGS`: `cls` the last layer's first token; `mean`, `max` over the last layer's tokens;
+            `first-last`, `top-two` the mean over tokens of the average of the first and last (`hidden_states[1]` and
+            `[-1]`), or of the last two layers; `pooler` the model's own pooler output.
+        max_seq_length: tokens per sentence with special tokens, longer ones are truncated; None keeps the model's.
+        batch_size: sentences per forward pass.
+        device: for example `cpu` or `cuda:0`; None takes an accelerator if there is one.
+
+    Returns:
+        The embedder.
+
+    Raises:
+        UserError: if the model cannot be found or loaded, the pooling contradicts the saved one or does not exist
+            for the model, or max_seq_length exceeds the model's positions.
+    """
+    name = str(model_name_or_path)
+    if pooling is not None and pooling not in POOLINGS:
+        raise UserError(f"unknown pooling {pooling!r}; known: {', '.join(POOLINGS)}")
+    if batch_size < 1:
+        raise UserError(f"batch_size must be at least 1, not {batch_size}")
+    _check_folder(name)
+    try:
+        saved = layout.find(name, "modules.json") is not None
+        if saved:
+            model = SentenceTransformer(name, device=device, model_kwargs={"dtype": torch.float32})
+        else:
+            transformer = Transformer(name).float()
+    except Exception as error:  # every library on the way has its own kinds
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UserError(
+            f"the model {name} cannot be loaded; it is neither a complete model folder nor a Hub id that can be reached"
+            f" or is cached (with a network: hf download {name}, or give a local folder). {reason[:300]}"
+        ) from error
+    if saved:
+        own = _saved_pooling(model)
+        if pooling not in (None, own):
+            raise UserError(
+                f"--pooling {pooling} contradicts {name}, which was saved with pooling {own}: leave --pooling out"
+            )
+        pooling = own
+    else:
+        if pooling is None:
+            pooling = "mean"
+            print(f"{name} has no modules.json and no pooling was given: mean over tokens is used")
+        modules = _plain_modules(name, transformer, pooling)
+        model = SentenceTransformer(modules=modules, device=device)
+        model.tokenizer.padding_side = "right"  # absolute positions start at the first token
+    model.float().eval()
+    _limit_length(model, max_seq_length)
+    backbone = getattr(model[0], "auto_model", None)
+    description = {
+        "model": name,
+        "revision": getattr(getattr(backbone, "config", None), "_commit_hash", None),
+        "method": _saved_method(name),
+        "pooling": pooling,
+        "max_seq_length": model.max_seq_length,
+        "dtype": "float32",
+        "device": str(model.device),
+        "dimension": int(model.encode("dimension", show_progress_bar=False).shape[0]),
+    }
+    return Embedder(model, batch_size, description)
+
+
+def _check_folder(name: str) -> None:
+    """Refuse a path that is no model folder, before a Hub client calls it an invalid id."""
+    path = Path(name)
+    if path.is_dir():
+        if not any((path / file).is_file() for file in ("config.json", "modules.json")):
+            raise UserError(f"{name} is a folder without config.json or modules.json: not a model")
+    elif path.exists():
+        raise UserError(f"{name} is a file, not a model folder")
+    elif path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+        raise UserError(f"there is no model folder {name}")
+
+
+def _plain_modules(name: str, transformer: Transformer, pooling: str) -> list[nn.Module]:
+    """The modules that pool a plain encoder."""
+    backbone = transformer.auto_model
+    width, depth = backbone.config.hidden_size, backbone.config.num_hidden_layers
+    if pooling == "pooler":
+        pooler = getattr(backbone, "pooler", None)
+        if pooler is None or pooler(torch.zeros(1, 2, width)).shape != (1, width):
+            raise UserError(f"{name} ({type(backbone).__name__}) has no pooler: choose another --pooling")
+        # Loading fills absent weights with random ones and only logs it; the log cannot be asked, so load once more.
+        _, loaded = AutoModel.from_pretrained(name, output_loading_info=True)
+        if absent := [key for key in loaded["missing_keys"] if key.startswith("pooler.")]:
+            raise UserError(f"{name} holds no weights for its pooler ({absent[0]}): choose another --pooling")
+        return [transformer, _PoolerOutput(pooler)]
+    if pooling not in _LAYERS:
+        return [transformer, Pooling(width, pooling)]
+    backbone.config.output_hidden_states = True
+    layers = WeightedLayerPooling(width, num_hidden_layers=depth, layer_start=0)
+    with torch.no_grad():
+        layers.layer_weights.zero_()
+        for layer in _LAYERS[pooling]:
+            layers.layer_weights[layer] += 1
+    return [transformer, layers, Pooling(width, "mean")]
+
+
+def _saved_pooling(model: SentenceTransformer) -> str:
+    """The name of the pooling that a SentenceTransformer was saved with; `none` for one that has no such module."""
+    modes = next((module.pooling_mode for module in model if isinstance(module, Pooling)), None)
+    if modes is None:
+        return "none"
+    name = modes if isinstance(modes, str) else "+".join(modes)
+    weights = next((module.layer_weights for module in model if isinstance(module, WeightedLayerPooling)), None)
+    if weights is None:
+        return name
+    start = model[0].auto_model.config.num_hidden_layers + 1 - len(weights)
+    used = [start + layer for layer, weight in enumerate(weights.tolist()) if weight]
+    for pooling, layers in _LAYERS.items():
+        equal = len({weight for weight in weights.tolist() if weight}) == 1
+        if name == "mean" and equal and used == sorted({layer % (start + len(weights)) for layer in layers}):
+            return pooling
+    return f"{name} of weighted layers"
+
+
+def _limit_length(model: SentenceTransformer, max_seq_length: int | None) -> None:
+    """Set the maximum length, never beyond the table of absolute positions (where there is one)."""
+    if max_seq_length is not None and max_seq_length < 3:
+        raise UserError(f"max_seq_length must be at least 3 (two special tokens and one more), not {max_seq_length}")
+    table = getattr(getattr(getattr(model[0], "auto_model", None), "embeddings", None), "position_embeddings", None)
+    if isinstance(table, nn.Embedding):
+        # RoBERTa counts positions from the padding index + 1, so two of its 514 rows are no token's.
+        limit = table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
+        if max_seq_length is None:
+            max_seq_length = min(model.max_seq_length or limit, limit)
+        elif max_seq_length > limit:
+            raise UserError(f"max_seq_length {max_seq_length} exceeds the model's {limit} positions")
+    if max_seq_length is not None:
+        model.max_seq_length = max_seq_length
+
+
+def _saved_method(name: str) -> str | None:
+    """The training method that an exported checkpoint records."""
+    path = layout.find(name, layout.CONFIG)
+    if path is None:
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8")).get("method")
+    except (ValueError, AttributeError) as error:
+        raise UserError(f"{path} is not a JSON object: {error}") from None

@@ -1,0 +1,163 @@
+"""The evaluation command without its command line: load the data, then the model, score, print, write."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hf_robustcse.errors import UserError
+from hf_robustcse.evaluation import sts
+from hf_robustcse.evaluation.embedders import load_embedder
+from hf_robustcse.evaluation.geometry import evaluate_geometry
+from hf_robustcse.evaluation.results import base_results, command_line, task_record
+from hf_robustcse.files import write_json
+
+GROUPS = ("sts", "geometry")
+GEOMETRY_SET = "stsb_dev"
+
+
+def run_evaluation(
+    model_name_or_path: str,
+    tasks: Sequence[str],
+    data_dir: str | Path | None = None,
+    *,
+    split: str = "test",
+    output_json: str | Path | None = None,
+    pooling: str | None = None,
+    max_seq_length: int | None = None,
+    batch_size: int = 64,
+    device: str | None = None,
+    strict: bool = False,
+    seed: int = 0,
+    argv: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Evaluate a model, each distinct sentence encoded once over all tasks; prints the table.
+
+    Args:
+        model_name_or_path: a folder or Hub id.
+        tasks: `sts` (the seven test sets; one that is absent is reported on stderr, listed under `missing`, and leaves
+            the average empty), `geometry` (of STS-B dev), or names that `sts.parse_task` reads, which must be present.
+        data_dir: folder of the data files, or None for the Hub.
+        split: the split of a named task that gives none.
+        output_json: where to write the result, if anywhere.
+        pooling: as in `load_embedder`.
+        max_seq_length: as in `load_embedder`.
+        batch_size: sentences per forward pass.
+        device: as in `load_embedder`.
+        strict: whether an absent member of a group is an error.
+        seed: of the random pairs of the geometry.
+        argv: the command's words, for the record.
+
+    Returns:
+        What `results.json` holds: `results.base_results` with `tasks`, `averages` and `missing`, a list of {`task`,
+        `reason`}.
+
+    Raises:
+        UserError: for an unknown task, absent or wrong data, or a model that cannot be loaded; nothing is written then.
+    """
+    if output_json is not None and Path(output_json).is_dir():
+        raise UserError(f"--output_json {output_json} is a folder: name a file")
+    tasks = [name.lower() for name in tasks]
+    loaded, missing = _load(tasks, data_dir, split, strict)
+    geometry = sts.load_sts(GEOMETRY_SET, data_dir) if "geometry" in tasks else None
+    embedder = load_embedder(
+        model_name_or_path, pooling=pooling, max_seq_length=max_seq_length, batch_size=batch_size, device=device
+    )
+    embeddings = sts.Embeddings(
+        embedder, (sentence for data in (*loaded, *filter(None, [geometry])) for sentence in data.sentences)
+    )
+    scores = sts.evaluate_tasks(embeddings, loaded)
+    records = {data.key: task_record(scores["tasks"][data.key], data) for data in loaded}
+    if geometry is not None:
+        metrics = evaluate_geometry(embeddings, geometry.pairs, seed=seed)
+        records["geometry"] = task_record({**metrics, "set": geometry.key}, geometry)
+    about = embedder.description
+    results = base_results(
+        model=about["model"],
+        method=about["method"],
+        seed=seed,
+        command=command_line(argv),
+        revision=about["revision"],
+        device=about["device"],
+    )
+    results["protocol"].update({name: about[name] for name in ("pooling", "max_seq_length", "dtype")})
+    results["tasks"] = records
+    results["averages"].update(scores["averages"])
+    results["missing"] = missing
+    print(format_tables(results))
+    if output_json is not None:
+        write_json(output_json, results)
+    return results
+
+
+def _load(
+    tasks: Sequence[str], data_dir: str | Path | None, split: str, strict: bool
+) -> tuple[list[sts.StsData], list[dict[str, str]]]:
+    """The STS data of all tasks in table order, and what is missing of the group `sts`."""
+    if "sts" in tasks and split != "test":
+        raise UserError(f"the group sts is the seven test sets: name STSB and SICKR for --split {split}")
+    available = f"available: {', '.join((*GROUPS, *sts.TASKS))}, single tasks also with _dev, _test or _train"
+    if "transfer" in tasks:
+        raise UserError(f"the task transfer is not implemented yet; {available}")
+    named: dict[tuple[str, str], None] = {}
+    for name in tasks:
+        if name not in GROUPS:
+            try:
+                named[sts.parse_task(name, split)] = None
+            except sts.UnknownTask:
+                raise UserError(f"unknown task {name!r}; {available}") from None
+    found = {wanted: sts.load_sts(wanted[0], data_dir, wanted[1]) for wanted in named}
+    missing: list[dict[str, str]] = []
+    for name in sts.STS_TEST if "sts" in tasks else ():
+        if (name, "test") in found:
+            continue
+        try:
+            found[name, "test"] = sts.load_sts(name, data_dir)
+        except sts.MissingData as error:
+            missing.append({"task": name, "reason": str(error)})
+    if missing:
+        names = ", ".join(entry["task"] for entry in missing)
+        if strict or len(missing) == len(sts.STS_TEST):
+            raise UserError(f"missing of the group sts: {names}. {missing[0]['reason']}")
+        for entry in missing:
+            print(f"MISSING {entry['reason']}", file=sys.stderr)
+        print(f"MISSING {names}: the average of the seven STS tasks is not reported", file=sys.stderr)
+    order = {task: place for place, task in enumerate(sts.TASKS)}
+    return sorted(found.values(), key=lambda data: (order[data.task], data.split)), missing
+
+
+def format_tables(results: Mapping[str, Any]) -> str:
+    """The tables that the command prints: STS scores, one table a split, and the geometry.
+
+    Args:
+        results: the object that `run_evaluation` returns.
+
+    Returns:
+        Lines of text.
+    """
+    lines = [f"model {results['model']}, pooling {results['protocol']['pooling']}"]
+    scored = {name: record for name, record in results["tasks"].items() if "spearman" in record}
+    for split in dict.fromkeys(record["split"] for record in scored.values()):
+        lines += ["", f"Spearman x100, all; split: {split}", _row("task", "all", "mean", "wmean", "n")]
+        for name, record in scored.items():
+            if record["split"] == split:
+                values = (record["spearman"], record["spearman_mean"], record["spearman_wmean"], record["n"])
+                lines.append(_row(name, *values))
+        if split == "test" and (results["averages"]["sts"] is not None or results["missing"]):
+            lines.append(_row("average", results["averages"]["sts"]))
+            if results["missing"]:
+                lines.append("missing: " + ", ".join(entry["task"] for entry in results["missing"]))
+    if geometry := results["tasks"].get("geometry"):
+        lines += ["", f"geometry of {geometry['set']}"]
+        for name, value in geometry.items():
+            if not isinstance(value, str):
+                shown = "-" if value is None else f"{value:.4f}" if isinstance(value, float) else value
+                lines.append(f"{name:<16}{shown:>10}")
+    return "\n".join(lines)
+
+
+def _row(name: str, *values: float | int | str | None) -> str:
+    cells = ("-" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value) for value in values)
+    return f"{name:<14}" + "".join(f"{cell:>8}" for cell in cells)

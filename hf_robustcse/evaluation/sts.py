@@ -1,0 +1,430 @@
+"""Semantic textual similarity: the setting "all" of SBERT and SimCSE, and the two means that other papers report.
+
+Cosine similarity of frozen embeddings against the gold score, Spearman correlation x 100, no regressor and no training
+set. "all" pools the pairs of every subset of a year before the one correlation; "mean" and "wmean" are the plain and
+the size-weighted mean of the correlations per subset (SentEval prints these two).
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from hf_robustcse.errors import UserError
+
+Encode = Callable[[list[str]], Any]
+Pair = tuple[str, str, float]
+
+HEADER = ["score", "sentence1", "sentence2"]
+EMBEDDED_DATA = Path(__file__).resolve().parent.parent / "assets" / "data"
+
+
+class MissingData(UserError):
+    """A data set that is not where it was looked for (as opposed to one that is there and wrong)."""
+
+
+class UnknownTask(UserError):
+    """A name that is no STS task."""
+
+
+@dataclass(frozen=True)
+class StsTask:
+    """What is known of one STS task.
+
+    Attributes:
+        name: as in `results.json`.
+        rows: the number of pairs with a gold score in each split that exists; None where it is not fixed.
+        subsets: the files of a year's test set, without suffix; empty for a task with one file a split.
+        hub: a Hub data set without a loading script, columns sentence1, sentence2, score; None if there is none.
+        lowest: the lowest gold score (the highest is 5).
+    """
+
+    name: str
+    rows: Mapping[str, int | None]
+    subsets: tuple[str, ...] = ()
+    hub: str | None = None
+    lowest: float = 0.0
+
+
+# The counts are those of the releases with the pairs without a gold score left out; STS13 is without SMT, whose licence
+# keeps it out of the common copies (and of every figure published since SentEval).
+TASKS = {
+    task.name: task
+    for task in (
+        StsTask("STS12", {"test": 3108}, ("MSRpar", "MSRvid", "OnWN", "SMTeuroparl", "SMTnews"), "mteb/sts12-sts"),
+        StsTask("STS13", {"test": 1500}, ("FNWN", "OnWN", "headlines"), "mteb/sts13-sts"),
+        StsTask(
+            "STS14",
+            {"test": 3750},
+            ("OnWN", "deft-forum", "deft-news", "headlines", "images", "tweet-news"),
+            "mteb/sts14-sts",
+        ),
+        StsTask(
+            "STS15",
+            {"test": 3000},
+            ("answers-forums", "answers-students", "belief", "headlines", "images"),
+            "mteb/sts15-sts",
+        ),
+        StsTask(
+            "STS16",
+            {"test": 1186},
+            ("answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
+            "mteb/sts16-sts",
+        ),
+        StsTask("STSB", {"train": 5749, "dev": 1500, "test": 1379}, hub="mteb/stsbenchmark-sts"),
+        StsTask("SICKR", {"train": 4500, "dev": 500, "test": 4927}, hub="mteb/sickr-sts", lowest=1.0),
+        StsTask("EMBEDDED", {"dev": None}),
+    )
+}
+STS_TEST = ("STS12", "STS13", "STS14", "STS15", "STS16", "STSB", "SICKR")  # the seven of the average, in table order
+_HUB_SPLIT = {"train": "train", "dev": "validation", "test": "test"}
+_KNOWN_WRONG = {
+    ("STS13", 2250): "the SMT subset (750 pairs) is in it; by common practice SMT is excluded: remove that file",
+    ("SICKR", 9927): "that is train, trial and test pooled, as MTEB scores it; pass --data_dir with the official "
+    "sts/SICKR/test.tsv",
+}
+
+
+def parse_task(name: str, split: str = "test") -> tuple[str, str]:
+    """Read a task name: `STS12`, `sts-b`, or with its split `stsb_dev`, `SICKR_test`, `embedded_dev`.
+
+    Args:
+        name: the name, in any case; a hyphen inside a task's name is ignored.
+        split: the split of a name that gives none (`embedded` has only dev).
+
+    Returns:
+        Task (a key of `TASKS`) and split.
+
+    Raises:
+        UnknownTask: for an unknown task.
+        UserError: for a split that the task does not have.
+    """
+    match = re.fullmatch(r"(.+?)(?:[_-](train|dev|test))?", name.strip(), flags=re.IGNORECASE)
+    task = TASKS.get(re.sub(r"[-_\s]", "", match[1]).upper()) if match else None
+    if task is None:
+        raise UnknownTask(f"unknown STS task {name!r}; known: {', '.join(TASKS)}, each also with _dev, _test or _train")
+    if match[2]:
+        split = match[2].lower()
+    elif task.name == "EMBEDDED":
+        split = "dev"
+    if split not in task.rows:
+        raise UserError(f"{task.name} has no split {split!r}; it has {', '.join(task.rows)}")
+    return task.name, split
+
+
+@dataclass(frozen=True)
+class StsData:
+    """The pairs of one task and split.
+
+    Attributes:
+        task: a key of `TASKS`.
+        split: train, dev or test.
+        subsets: name -> [(sentence1, sentence2, gold score), ...]; one subset for a task that has none of its own.
+        source: the folder or file, or `hub:<data set>`.
+        sha256: of the parsed pairs whatever their order and subset, so that two copies of one set agree.
+        subsets_known: False for a year read from the Hub, where its pairs are not labelled with their subset.
+    """
+
+    task: str
+    split: str
+    subsets: Mapping[str, list[Pair]]
+    source: str
+    sha256: str
+    subsets_known: bool = True
+
+    @property
+    def key(self) -> str:
+        """The name in `results.json`: the task for a test set (`STSB`), else with its split (`stsb_dev`)."""
+        return self.task if self.is_test else f"{self.task}_{self.split}".lower()
+
+    @property
+    def is_test(self) -> bool:
+        """Whether this is a test set, on which no checkpoint may be chosen."""
+        return self.split == "test"
+
+    @property
+    def n(self) -> int:
+        """The number of pairs."""
+        return sum(map(len, self.subsets.values()))
+
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        """The pairs of all subsets, in order."""
+        return [pair for pairs in self.subsets.values() for pair in pairs]
+
+    @cached_property
+    def sentences(self) -> list[str]:
+        """The distinct sentences, in order of first appearance."""
+        return _distinct(self.pairs)
+
+
+def load_sts(task: str, data_dir: str | Path | None, split: str = "test", *, check_rows: bool = True) -> StsData:
+    """Load one task from `data_dir`, or from the Hub when that is None.
+
+    Files: `DIR/sts/TASK/*.tsv` (DIR may be the `sts` folder itself; each file may be `.tsv.gz`), one file per subset
+    for a year, `train.tsv`, `dev.tsv`, `test.tsv` for STSB and SICKR. The first line is the header `score sentence1
+    sentence2`, one tab between fields, no quoting. Pairs without a gold score are dropped. `embedded_dev` is the small
+    set inside this package, whatever `data_dir` is.
+
+    Args:
+        task: a name that `parse_task` reads; a split in the name wins over `split`.
+        data_dir: the folder, or None for the Hub.
+        split: train, dev or test.
+        check_rows: whether a number of pairs other than the known one is an error.
+
+    Returns:
+        The pairs.
+
+    Raises:
+        MissingData: if the data are not there; the message says what to fetch and where to put it.
+        UserError: for an unknown task, a malformed row (file and line named), or a wrong number of pairs.
+    """
+    name, split = parse_task(task, split)
+    info = TASKS[name]
+    if name == "EMBEDDED":
+        data_dir = EMBEDDED_DATA
+    if data_dir is None:
+        subsets, source = {"all": list(_read_hub(info, split))}, f"hub:{info.hub}"
+    else:
+        files = _find_files(info, split, Path(data_dir))
+        subsets = {subset: list(_read_file(path, info.lowest)) for subset, path in files.items()}
+        source = str(next(iter(files.values())).parent if info.subsets else next(iter(files.values())))
+    count, expected = sum(map(len, subsets.values())), info.rows[split]
+    if check_rows and expected is not None and count != expected:
+        listed = ", ".join(f"{subset} {len(pairs)}" for subset, pairs in subsets.items())
+        why = _KNOWN_WRONG.get((name, count), f"read {listed} from {source}")
+        # A Hub data set of another size does not hold this set, which is what "missing" means.
+        kind = MissingData if data_dir is None else UserError
+        raise kind(f"{name} {split} has {count} pairs with a gold score, expected {expected}: {why}")
+    if count < 2:
+        raise UserError(f"{name} {split} has {count} pairs with a gold score in {source}; a correlation needs two")
+    lines = sorted(f"{score:.6g}\t{a}\t{b}" for pairs in subsets.values() for a, b, score in pairs)
+    digest = hashlib.sha256("\n".join(lines).encode("utf-8")).hexdigest()
+    return StsData(name, split, subsets, source, digest, subsets_known=data_dir is not None or not info.subsets)
+
+
+def how_to_get(task: StsTask, split: str) -> str:
+    """Where the files of a task are expected, and where the same data are on the Hub."""
+    if task.hub is None:
+        return "it is part of this package: reinstall it"
+    names = task.subsets or (split,)
+    files = f"sts/{task.name}/" + (f"{{{','.join(names)}}}.tsv" if len(names) > 1 else f"{names[0]}.tsv")
+    return (
+        f"put {files} (header score<TAB>sentence1<TAB>sentence2, {task.rows[split]} pairs) into a folder and pass it as"
+        f" --data_dir (when training, --eval_data_dir), or leave that out where the Hub data set {task.hub} can be"
+        f" reached or is cached (hf download --repo-type dataset {task.hub})"
+    )
+
+
+def _find_files(task: StsTask, split: str, data_dir: Path) -> dict[str, Path]:
+    """The files of a split by subset name."""
+    if not data_dir.is_dir():
+        raise UserError(f"the data folder {data_dir} does not exist or is not a folder")
+    for folder in (data_dir / "sts" / task.name, data_dir / task.name):
+        found: dict[str, Path] = {}
+        for path in sorted(folder.glob("*.tsv")) + sorted(folder.glob("*.tsv.gz")):
+            subset = path.name.removesuffix(".gz").removesuffix(".tsv")
+            if subset.startswith(".") or not (task.subsets or subset == split):
+                continue
+            if subset in found:
+                raise UserError(f"{found[subset]} and {path} are one subset twice: remove one")
+            found[subset] = path
+        if found:
+            return found
+    raise MissingData(f"{task.name} {split} is not under {data_dir}: {how_to_get(task, split)}")
+
+
+def _read_file(path: Path, lowest: float) -> Iterator[Pair]:
+    """The pairs with a gold score of one file."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    number = 0
+    try:
+        # Universal newlines would break a field at a lone carriage return, so lines end at \n only.
+        with opener(path, "rt", encoding="utf-8-sig", newline="\n") as file:
+            for number, line in enumerate(file, 1):
+                fields = line.rstrip("\r\n").split("\t")
+                where = f"{path}, line {number}"
+                if number == 1:
+                    if fields != HEADER:
+                        raise UserError(f"{where}: the header must be score<TAB>sentence1<TAB>sentence2")
+                elif fields != [""]:  # an empty line, as at the end of many hand-edited files
+                    if len(fields) != 3:
+                        raise UserError(f"{where}: {len(fields)} fields between tabs, expected 3")
+                    pair = _checked(*fields, lowest=lowest, where=where)
+                    if pair is not None:
+                        yield pair
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}, after line {number}: not UTF-8 ({error.reason})") from None
+    except (OSError, EOFError, zlib.error) as error:  # the last two: a gzip file cut off or damaged
+        raise UserError(f"{path} cannot be read: {error}") from None
+    if number == 0:
+        raise UserError(f"{path} is empty: the header must be score<TAB>sentence1<TAB>sentence2")
+
+
+def _read_hub(task: StsTask, split: str) -> Iterator[Pair]:
+    """The pairs with a gold score of a Hub data set."""
+    from datasets import load_dataset
+
+    try:
+        rows = load_dataset(task.hub, split=_HUB_SPLIT[split])
+    except Exception as error:  # the Hub client raises a dozen kinds: unreachable, offline, absent, no such split
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise MissingData(
+            f"{task.name} {split} cannot be loaded from the Hub data set {task.hub} ({reason}): "
+            f"{how_to_get(task, split)}"
+        ) from error
+    if absent := set(HEADER) - set(rows.column_names):
+        raise UserError(f"the Hub data set {task.hub} has no column {', '.join(sorted(absent))}: {rows.column_names}")
+    for number, row in enumerate(rows, 1):
+        where = f"{task.hub} {split}, row {number}"
+        pair = _checked(row["score"], row["sentence1"], row["sentence2"], lowest=task.lowest, where=where)
+        if pair is not None:
+            yield pair
+
+
+def _checked(score: str | float | None, first: str, second: str, *, lowest: float, where: str) -> Pair | None:
+    """One pair, or None without a gold score; runs of white space become one space, so that all copies agree."""
+    if score is None or (isinstance(score, str) and not score.strip()):
+        return None
+    try:
+        value = float(score)
+    except ValueError:
+        raise UserError(f"{where}: the score {score!r} is not a number") from None
+    if not lowest <= value <= 5:
+        raise UserError(f"{where}: the score {value:g} is outside {lowest:g} to 5")
+    first, second = (" ".join((text or "").split()) for text in (first, second))
+    if not first or not second:
+        raise UserError(f"{where}: an empty sentence")
+    return first, second, value
+
+
+def _distinct(pairs: Iterable[Pair]) -> list[str]:
+    return list(dict.fromkeys(sentence for pair in pairs for sentence in pair[:2]))
+
+
+class Embeddings:
+    """The unit embeddings of a set of sentences, each distinct one encoded exactly once; itself an `encode` callable.
+
+    Args:
+        encode: called once, with the distinct sentences in order of first appearance. Sorting by length and batching
+            are its own affair (`embedders.load_embedder` does both).
+        sentences: the sentences, with or without repetitions.
+
+    Attributes:
+        unit: (distinct sentences, d) float64, rows of L2 norm 1; a zero embedding stays zero.
+
+    Raises:
+        UserError: if an embedding is not finite.
+        ValueError: if `encode` returns another shape than (n, d).
+    """
+
+    def __init__(self, encode: Encode, sentences: Iterable[str]) -> None:
+        self.index = {sentence: row for row, sentence in enumerate(dict.fromkeys(sentences))}
+        rows = encode(list(self.index))
+        if hasattr(rows, "detach"):
+            rows = rows.detach().to("cpu").double()  # numpy knows no bfloat16
+        rows = np.asarray(rows, dtype=np.float64)
+        if rows.ndim != 2 or rows.shape[0] != len(self.index):
+            raise ValueError(f"encode returned shape {rows.shape} for {len(self.index)} sentences, expected (n, d)")
+        if broken := int((~np.isfinite(rows).all(axis=1)).sum()):
+            raise UserError(f"{broken} of {len(rows)} embeddings hold a NaN or an infinity: the model is broken")
+        norms = np.linalg.norm(rows, axis=1, keepdims=True)
+        self.unit = np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0)
+
+    def __call__(self, sentences: Sequence[str]) -> np.ndarray:
+        """The unit embeddings (n, d) of sentences that were encoded."""
+        return self.unit[[self.index[sentence] for sentence in sentences]]
+
+
+def spearman(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray, *, name: str) -> float:
+    """Spearman's rank correlation between -1 and 1 (scipy's; ties get their average rank), never NaN.
+
+    Args:
+        x: n similarities, n at least 2.
+        y: n gold scores.
+        name: what is correlated, for messages.
+
+    Returns:
+        The correlation; 0 with a warning where one side is constant, which leaves it undefined.
+
+    Raises:
+        UserError: for fewer than two pairs.
+    """
+    if len(x) < 2:
+        raise UserError(f"{name}: {len(x)} pairs, a correlation needs two")
+    for values, side in ((x, "similarities"), (y, "gold scores")):
+        if np.ptp(values) == 0:
+            warnings.warn(f"{name}: all {side} are equal; the correlation is undefined, 0 is reported", stacklevel=2)
+            return 0.0
+    return float(spearmanr(x, y)[0])
+
+
+def evaluate_pairs(encode: Encode, subsets: Mapping[str, Sequence[Pair]]) -> dict[str, Any]:
+    """Cosine Spearman of one task: "all" (the pairs pooled), and the means over its subsets.
+
+    Each distinct sentence is encoded exactly once, in one call of `encode` over all subsets; cosines are taken in
+    float64, and a zero embedding has cosine 0 with everything. The result is that of sentence-transformers'
+    EmbeddingSimilarityEvaluator, up to its rounding noise in float32 where pairs have equal similarities.
+
+    Args:
+        encode: n strings -> (n, d) array or tensor, normalised or not.
+        subsets: name -> [(sentence1, sentence2, gold score), ...].
+
+    Returns:
+        `spearman` ("all"), `spearman_mean` and `spearman_wmean` (plain and size-weighted mean over the subsets), each
+        x 100; `subsets`: name -> {`spearman` x 100, `n`}; `n`.
+
+    Raises:
+        UserError: for a subset of fewer than two pairs, or embeddings that are not finite.
+    """
+    embeddings = Embeddings(encode, _distinct(pair for pairs in subsets.values() for pair in pairs))
+    cosines, golds, scores = [], [], {}
+    for name, pairs in subsets.items():
+        left, right = (embeddings([pair[side] for pair in pairs]) for side in (0, 1))
+        # Rounded, so that equal similarities are ties: the unit vectors of a pair of identical sentences (STS12 has 61
+        # such pairs) have a product of 1 give or take 1e-16, and ranking that noise moves a subset's figure by 0.1.
+        cosines.append(np.einsum("nd,nd->n", left, right).round(12))
+        golds.append([pair[2] for pair in pairs])
+        scores[name] = {"spearman": 100 * spearman(cosines[-1], golds[-1], name=name), "n": len(pairs)}
+    each, sizes = [score["spearman"] for score in scores.values()], [score["n"] for score in scores.values()]
+    return {
+        "spearman": 100 * spearman(np.concatenate(cosines), np.concatenate(golds), name="all pairs"),
+        "spearman_mean": float(np.mean(each)),
+        "spearman_wmean": float(np.average(each, weights=sizes)),
+        "subsets": scores,
+        "n": sum(sizes),
+    }
+
+
+def evaluate_tasks(encode: Encode, tasks: Sequence[StsData]) -> dict[str, Any]:
+    """Score several tasks, encoding each distinct sentence once over all of them.
+
+    Args:
+        encode: n strings -> (n, d) array or tensor.
+        tasks: the loaded tasks, of any splits.
+
+    Returns:
+        `tasks`: `StsData.key` -> the result of `evaluate_pairs` (the two means None where the subsets are not known);
+        `averages`: {`sts`: the plain mean of "all" over the seven test sets, or None if any is not among `tasks`};
+        `missing`: which of the seven are not.
+    """
+    embeddings = Embeddings(encode, (sentence for data in tasks for sentence in data.sentences))
+    scores = {}
+    for data in tasks:
+        scores[data.key] = evaluate_pairs(embeddings, data.subsets)
+        if not data.subsets_known:
+            scores[data.key].update(spearman_mean=None, spearman_wmean=None)
+    missing = [name for name in STS_TEST if name not in scores]
+    average = None if missing else float(np.mean([scores[name]["spearman"] for name in STS_TEST]))
+    return {"tasks": scores, "averages": {"sts": average}, "missing": missing}

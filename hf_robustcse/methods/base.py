@@ -1,0 +1,178 @@
+"""The seam: what a method is given, what it gives back, and how several of them make one loss."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+
+import torch
+from torch import Tensor, nn
+
+from hf_robustcse import functional
+from hf_robustcse.distributed import gather_rows, rank
+from hf_robustcse.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Paper:
+    """Where a method comes from and what its authors report."""
+
+    title: str
+    reported: dict[str, dict[str, float]]
+    """Backbone -> {metric: value}, as printed in the paper."""
+    arxiv: str | None = None
+    bibtex: str | None = None
+
+
+@dataclasses.dataclass
+class Batch:
+    """One process' share of a training batch, N sentences of at most L tokens.
+
+    Attributes:
+        attention_mask: (N, L).
+        embeds: (N, L, e) word embeddings of the anchors, with gradient.
+        pooled: (N, d) = f(x), with gradient.
+        h: (N, d) = g(f(x)).
+        h_pos: (N, d), the positives.
+        encode: (embeds (N, L, e), project=True) -> (N, d): h of other embeddings under the same mask, f with
+            ``project=False``.
+        dropout_free: a context in which `encode` applies no dropout (the head keeps its mode).
+        temperature: of every softmax over similarities.
+    """
+
+    attention_mask: Tensor
+    embeds: Tensor
+    pooled: Tensor
+    h: Tensor
+    h_pos: Tensor
+    encode: Callable[..., Tensor]
+    dropout_free: Callable[[], Any]
+    temperature: float
+
+
+@dataclasses.dataclass
+class Term:
+    """A named part of the loss: ``weight * value`` is added, `value` is logged."""
+
+    value: Tensor
+    weight: float
+
+
+@dataclasses.dataclass
+class Contribution:
+    """What one method adds to the loss of a batch; everything left empty adds nothing.
+
+    Attributes:
+        terms: loss terms of its own, by name.
+    """
+
+    terms: dict[str, Term] = dataclasses.field(default_factory=dict)
+
+
+class Method(nn.Module):
+    """One paper: options, state (parameters and buffers) and its delta to the loss.
+
+    A method never touches the trainer, the model or another method. Class attributes say what it is; `Options` is a
+    dataclass whose field names carry the method's prefix, because they are command-line options.
+    """
+
+    name: ClassVar[str]
+    paper: ClassVar[Paper]
+    head: ClassVar[str] = "tanh"
+    """The projection head that the paper trains with, one of ``modules.HEADS``."""
+    contrastive: ClassVar[bool] = True
+    """Whether the in-batch InfoNCE loss is part of the method."""
+
+    @dataclasses.dataclass
+    class Options:
+        pass
+
+    def __init__(self, options: Any | None = None) -> None:
+        super().__init__()
+        self.options = options if options is not None else self.Options()
+        for name, kind in get_type_hints(type(self.options)).items():
+            value, choices = getattr(self.options, name), get_args(kind)
+            if get_origin(kind) is Literal and value not in choices:
+                raise UserError(f"--{name} must be one of {', '.join(choices)}, not {value!r}")
+
+    def forward(self, batch: Batch) -> Contribution:
+        """The method's delta for `batch`."""
+        return Contribution()
+
+
+class Stack(nn.Module):
+    """All methods named in ``a+b``: merges their contributions, calls `info_nce` once and adds the terms.
+
+    Args:
+        methods: in the order of the name.
+
+    Raises:
+        UserError: for a mixture that has no meaning.
+    """
+
+    def __init__(self, methods: list[Method]) -> None:
+        super().__init__()
+        names = [method.name for method in methods]
+        for name in names:
+            if names.count(name) > 1:
+                raise UserError(f"--method {'+'.join(names)} names {name} twice")
+        self.methods = nn.ModuleDict({method.name: method for method in methods})
+
+    @property
+    def name(self) -> str:
+        """The name that built it, such as ``vadv``."""
+        return "+".join(self.methods)
+
+    @property
+    def head(self) -> str:
+        """The projection head that its methods train with: the richest one wins."""
+        heads = [method.head for method in self.methods.values()]
+        return "mlp" if "mlp" in heads else heads[0]
+
+    def options(self) -> dict[str, Any]:
+        """All options of all methods, flat."""
+        return {k: v for method in self.methods.values() for k, v in dataclasses.asdict(method.options).items()}
+
+    def forward(
+        self, batch: Batch, *, text_hash: Tensor | None = None, hard_negatives: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of this process' rows and its named terms.
+
+        Args:
+            batch: see `Batch`.
+            text_hash: (N, V) hashes of the sentences of each row (anchor, [positive, [hard negative]]); equal texts
+                are never each other's negatives.
+            hard_negatives: (N, d).
+
+        Returns:
+            The scalar loss and {name: detached value}; the contrastive term is ``contrastive``.
+        """
+        contributions = [method(batch) for method in self.methods.values()]
+        terms: dict[str, Term] = {}
+        if any(method.contrastive for method in self.methods.values()):
+            terms["contrastive"] = Term(self._contrastive(batch, text_hash, hard_negatives), 1.0)
+        for contribution in contributions:
+            terms.update(contribution.terms)
+        loss = torch.stack([term.weight * term.value for term in terms.values()]).sum()
+        return loss, {name: term.value.detach() for name, term in terms.items()}
+
+    def _contrastive(self, batch: Batch, text_hash: Tensor | None, hard_negatives: Tensor | None) -> Tensor:
+        weights = hard_weights = None
+        if text_hash is not None:
+            everyone = gather_rows(text_hash)
+            ours, theirs = text_hash[:, :2], everyone[:, :2]  # of an anchor and its positive
+            # Two rows that share a text are no negatives of each other; a hard negative that is one of them is none.
+            same = (ours[:, :, None, None] == theirs.T[None, None]).flatten(1, 2).any(dim=1)
+            weights = (~same).to(torch.float32)
+            if hard_negatives is not None:
+                hard_weights = (ours[:, :, None] != everyone[:, 2]).all(dim=1).to(torch.float32)
+        return functional.info_nce(
+            batch.h,
+            gather_rows(batch.h_pos),
+            temperature=batch.temperature,
+            negative_weights=weights,
+            hard_negatives=None if hard_negatives is None else gather_rows(hard_negatives),
+            hard_negative_weights=hard_weights,
+            offset=rank() * len(batch.h),
+        )

@@ -1,0 +1,351 @@
+"""`RobustCSEModel`: a sentence encoder and the method that trains it, as one module."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PretrainedConfig, PreTrainedModel
+from transformers.utils import ModelOutput
+
+from hf_robustcse import layout
+from hf_robustcse.encoder import SentenceEncoder, load_backbone
+from hf_robustcse.errors import UserError
+from hf_robustcse.methods import Batch, build
+from hf_robustcse.modules import HEADS, POOLERS, SharedNoise
+from hf_robustcse.perturb import dropout_off
+
+HUB_ARGUMENTS = ("revision", "token", "cache_dir", "local_files_only")
+
+
+class RobustCSEConfig(PretrainedConfig):
+    """Everything that builds a `RobustCSEModel`.
+
+    Args:
+        encoder: the backbone's configuration as a dictionary with its ``model_type``.
+        method: name of the method or stack, such as ``vadv`` or ``simcse``.
+        method_options: options of the methods by field name.
+        pooler: cls, mean, first-last or top-two.
+        head: none, tanh or mlp; ``auto`` takes the method's own.
+        keep_head: whether the head is part of the sentence embedding, or only of training.
+        temperature: of every softmax over similarities, above 0.
+
+    Raises:
+        UserError: for a value that is none of these.
+    """
+
+    model_type = "robustcse"
+
+    def __init__(
+        self,
+        encoder: dict[str, Any] | None = None,
+        method: str = "simcse",
+        method_options: dict[str, Any] | None = None,
+        pooler: str = "cls",
+        head: str = "auto",
+        keep_head: bool = False,
+        temperature: float = 0.05,
+        **kwargs: Any,
+    ) -> None:
+        self.encoder = encoder
+        self.method = method
+        self.method_options = method_options or {}
+        self.pooler = pooler
+        self.head = build(method, self.method_options).head if head == "auto" else head
+        self.keep_head = keep_head
+        self.temperature = temperature
+        for option, value, choices in (("pooler", pooler, POOLERS), ("head", self.head, HEADS)):
+            if value not in choices:
+                raise UserError(f"--{option} must be one of {', '.join(choices)}, not {value!r}")
+        if not temperature > 0:
+            raise UserError(f"--temperature must be above 0, not {temperature}")
+        super().__init__(**kwargs)
+
+
+class RobustCSEModel(PreTrainedModel):
+    """A sentence encoder with its training objective.
+
+    The forward pass of a training batch returns the loss and its terms, so DDP, the optimizer and the checkpoint see
+    one module that holds the encoder, the head and whatever state the method has.
+
+    Args:
+        config: see `RobustCSEConfig`.
+        backbone: a loaded encoder; without it one of ``config.encoder`` is initialised at random.
+    """
+
+    config_class = RobustCSEConfig
+    base_model_prefix = "encoder"
+    supports_gradient_checkpointing = True
+    # The forward pass takes no loss arguments: the trainer divides the loss by the accumulation steps.
+    accepts_loss_kwargs = False
+
+    def __init__(self, config: RobustCSEConfig, backbone: PreTrainedModel | None = None) -> None:
+        super().__init__(config)
+        if backbone is None:
+            settings = dict(config.encoder or {})
+            if "model_type" not in settings:
+                raise UserError("RobustCSEConfig.encoder needs the backbone's configuration with its model_type")
+            backbone = AutoModel.from_config(AutoConfig.for_model(settings.pop("model_type"), **settings))
+        config.encoder = backbone.config.to_diff_dict() | {"model_type": backbone.config.model_type}
+        self.encoder = SentenceEncoder(backbone, pooler=config.pooler, head=config.head)
+        self.method = build(config.method, config.method_options)
+        config.method_options = self.method.options()
+        self.tokenizer: Any | None = None
+        self.post_init()
+
+    def init_weights(self) -> None:
+        """Nothing: every part initialises itself, and a pretrained backbone must keep its weights."""
+
+    @classmethod
+    def from_encoder(
+        cls,
+        model_name_or_path: str | os.PathLike[str],
+        *,
+        method: str = "simcse",
+        method_options: Mapping[str, Any] | None = None,
+        pooler: str = "cls",
+        head: str = "auto",
+        keep_head: bool = False,
+        temperature: float = 0.05,
+        dropout: float | None = None,
+        **kwargs: Any,
+    ) -> RobustCSEModel:
+        """Start training from a pretrained encoder.
+
+        Args:
+            model_name_or_path: a folder or Hub id that ``AutoModel`` loads.
+            method: as in `RobustCSEConfig`, like the next five.
+            method_options: see there.
+            pooler: see there.
+            head: see there.
+            keep_head: see there.
+            temperature: see there.
+            dropout: set every dropout probability of the encoder.
+            **kwargs: for ``from_pretrained`` (revision, token, cache_dir, local_files_only, attn_implementation).
+
+        Raises:
+            UserError: if the encoder cannot be loaded or trained, or for a bad option.
+        """
+        config = RobustCSEConfig(
+            method=method, method_options=dict(method_options or {}), pooler=pooler, head=head, keep_head=keep_head,
+            temperature=temperature,
+        )  # fmt: skip
+        name = os.fspath(model_name_or_path)
+        model = cls(config, load_backbone(name, dropout=dropout, **kwargs))
+        model.tokenizer = load_tokenizer(name, **kwargs)
+        return model
+
+    @classmethod
+    def from_pretrained(  # type: ignore[override]
+        cls, pretrained_model_name_or_path: str | os.PathLike[str], *, dropout: float | None = None, **kwargs: Any
+    ) -> RobustCSEModel:
+        """Load a checkpoint that this project wrote, to encode or to train on.
+
+        Args:
+            pretrained_model_name_or_path: its folder or Hub id.
+            dropout: set every dropout probability of the encoder.
+            **kwargs: revision, token, cache_dir, local_files_only, attn_implementation.
+
+        Raises:
+            UserError: if there is no such checkpoint; for a plain encoder use `from_encoder`.
+        """
+        name = os.fspath(pretrained_model_name_or_path)
+        hub = {key: kwargs[key] for key in HUB_ARGUMENTS if key in kwargs}
+        path = layout.find(name, layout.CONFIG, **hub)
+        if path is None:
+            raise UserError(
+                f"{name!r} is no checkpoint of this project (it has no {layout.CONFIG}); "
+                "RobustCSEModel.from_encoder starts from any other encoder"
+            )
+        config = RobustCSEConfig.from_json_file(path)
+        model = cls(config, load_backbone(name, dropout=dropout, **kwargs))
+        model.load_rest(name, **hub)
+        model.tokenizer = load_tokenizer(name, **kwargs)
+        return model.eval()
+
+    def load_rest(self, model_name_or_path: str, **hub: Any) -> None:
+        """Load the head and the method's state of a checkpoint, every key of it."""
+        wanted = {k for k in self.state_dict() if not k.startswith(layout.BACKBONE)}
+        found = layout.read_rest(model_name_or_path, **hub)
+        if wanted != found.keys():
+            raise UserError(
+                f"{model_name_or_path} does not fit this model: {layout.WEIGHTS} lacks {sorted(wanted - found.keys())} "
+                f"and has {sorted(found.keys() - wanted)} too many"
+            )
+        self.load_state_dict(found, strict=False)
+
+    def load_checkpoint(self, directory: str) -> None:
+        """Replace all weights and all state by those of a checkpoint of this model."""
+        backbone = load_backbone(directory)
+        self.encoder.backbone.load_state_dict(backbone.state_dict())
+        self.load_rest(directory)
+
+    def save_pretrained(  # type: ignore[override]
+        self,
+        save_directory: str | os.PathLike[str],
+        is_main_process: bool = True,
+        state_dict: dict[str, Tensor] | None = None,
+        push_to_hub: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Write the published layout (see `layout`), which ``AutoModel`` and sentence-transformers load as it is.
+
+        Args:
+            save_directory: made if need be.
+            is_main_process: only this process writes.
+            state_dict: the whole state, where it cannot be read off the model (FSDP).
+            push_to_hub: upload the folder afterwards.
+            **kwargs: repo_id, private, token, ... for the upload.
+        """
+        if not is_main_process:
+            return
+        layout.write(
+            save_directory,
+            self.encoder,
+            self.state_dict() if state_dict is None else state_dict,
+            config=self.config.to_diff_dict(),
+            tokenizer=self.tokenizer,
+            max_seq_length=self.max_seq_length,
+            keep_head=self.config.keep_head,
+        )
+        if push_to_hub:
+            self.push_to_hub(**{"repo_id": os.path.basename(os.path.normpath(save_directory)), **kwargs})
+
+    @property
+    def max_seq_length(self) -> int:
+        """The most tokens that an embedding is computed of: what tokenizer and positions allow, at most 512."""
+        limits = [512, getattr(self.tokenizer, "model_max_length", 512)]
+        positions = getattr(self.encoder.backbone.config, "max_position_embeddings", None)
+        if isinstance(positions, int) and positions > 0:
+            # RoBERTa and its kin number the first token after the padding index.
+            offset = positions % 8 if positions % 8 <= 4 else 0
+            limits.append(positions - offset)
+        return int(min(limits))
+
+    def set_seed(self, seed: int) -> None:
+        """Seed the noise that the method draws (dropout follows torch's own seed)."""
+        for module in self.method.modules():
+            if isinstance(module, SharedNoise):
+                module.seed.fill_(seed)
+
+    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: dict[str, Any] | None = None) -> None:
+        """Recompute the backbone's activations in the backward pass.
+
+        Args:
+            gradient_checkpointing_kwargs: for ``torch.utils.checkpoint``; attacks need ``use_reentrant=False``, the
+                default here.
+        """
+        kwargs = {"use_reentrant": False, **(gradient_checkpointing_kwargs or {})}
+        self.encoder.backbone.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kwargs)
+
+    def gradient_checkpointing_disable(self) -> None:
+        """Keep the backbone's activations."""
+        self.encoder.backbone.gradient_checkpointing_disable()
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, text_hash: Tensor | None = None) -> ModelOutput:
+        """The training loss of a batch and its terms.
+
+        Args:
+            input_ids: (N, V, L) or (N, L): V = 1 the sentences, which are their own positives under another dropout
+                mask; V = 2 sentence and positive; V = 3 sentence, positive and hard negative. Padding on the right.
+            attention_mask: the same shape.
+            text_hash: (N, V) numbers that are equal where texts are; rows that share a text are not contrasted.
+
+        Returns:
+            ``loss``, a scalar, and each of its terms by name.
+        """
+        if input_ids.dim() == 2:
+            input_ids, attention_mask = input_ids.unsqueeze(1), attention_mask.unsqueeze(1)
+        count, views = input_ids.shape[:2]
+        # One lookup and one pass for all views; the two views of an unlabelled sentence share the lookup.
+        embeds = self.encoder.embed(input_ids.transpose(0, 1))
+        masks = attention_mask.transpose(0, 1)
+        if views == 1:
+            embeds, masks = embeds.expand(2, -1, -1, -1), masks.expand(2, -1, -1)
+        mask = masks[0].contiguous()
+        pooled = self.encoder(masks.flatten(0, 1), inputs_embeds=embeds.flatten(0, 1))
+        h = self.encoder.head(pooled).split(count)
+
+        def encode(perturbed: Tensor, project: bool = True) -> Tensor:
+            x = self.encoder(mask, inputs_embeds=perturbed)
+            return self.encoder.head(x) if project else x
+
+        batch = Batch(
+            attention_mask=mask,
+            embeds=embeds[0],
+            pooled=pooled[:count],
+            h=h[0],
+            h_pos=h[1],
+            encode=encode,
+            dropout_free=lambda: dropout_off(self.encoder.backbone),
+            temperature=self.config.temperature,
+        )
+        loss, terms = self.method(batch, text_hash=text_hash, hard_negatives=h[2] if len(h) == 3 else None)
+        return ModelOutput(loss=loss, **terms)
+
+    def embed(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Sentence embeddings as they are published.
+
+        Args:
+            input_ids: (N, L), padding on the right.
+            attention_mask: (N, L).
+
+        Returns:
+            (N, d), not normalised.
+        """
+        pooled = self.encoder(attention_mask, input_ids=input_ids)
+        return self.encoder.head(pooled) if self.config.keep_head else pooled
+
+    @torch.no_grad()
+    def encode(self, sentences: str | Sequence[str], *, batch_size: int = 64) -> Tensor:
+        """Embed texts, the longest first, in evaluation mode and float32.
+
+        Args:
+            sentences: one text or several.
+            batch_size: texts in one pass.
+
+        Returns:
+            (n, d) on the CPU, in the order of `sentences`; (d,) for a single text.
+
+        Raises:
+            UserError: if the model came without a tokenizer.
+        """
+        if isinstance(sentences, str):
+            return self.encode([sentences])[0]
+        if self.tokenizer is None:
+            raise UserError("this model has no tokenizer: set model.tokenizer, or load it with from_pretrained")
+        device = next(self.encoder.parameters()).device
+        order = sorted(range(len(sentences)), key=lambda i: -len(sentences[i]))
+        out = torch.empty(len(sentences), self.encoder.width)
+        training = self.training
+        self.eval()
+        try:
+            for start in range(0, len(order), batch_size):
+                rows = order[start : start + batch_size]
+                batch = self.tokenizer(
+                    [sentences[i] for i in rows], padding=True, padding_side="right", truncation=True,
+                    max_length=self.max_seq_length, return_tensors="pt",
+                )  # fmt: skip
+                out[rows] = self.embed(batch["input_ids"].to(device), batch["attention_mask"].to(device)).float().cpu()
+        finally:
+            self.train(training)
+        return out
+
+
+def load_tokenizer(model_name_or_path: str, **kwargs: Any) -> Any:
+    """The encoder's tokenizer.
+
+    Raises:
+        UserError: if it cannot be loaded or has no padding token.
+    """
+    try:
+        hub = {key: kwargs[key] for key in HUB_ARGUMENTS if key in kwargs}
+        tokenizer = AutoTokenizer.from_pretrained(model_name_or_path, **hub)
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"cannot load the tokenizer of {model_name_or_path!r}: {str(error).strip()}") from error
+    if tokenizer.pad_token_id is None:
+        raise UserError(f"the tokenizer of {model_name_or_path!r} has no padding token: batches need one")
+    return tokenizer

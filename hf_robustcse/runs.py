@@ -1,0 +1,619 @@
+"""A training run from arguments to results: corpus, model, trainer, export, manifest, several seeds."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import difflib
+import json
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import datasets
+import torch
+import transformers
+import yaml
+from accelerate.utils import broadcast_object_list
+from transformers import HfArgumentParser, set_seed
+
+from hf_robustcse.data import ContrastiveCollator, Corpus, load_corpus, tokenize_corpus
+from hf_robustcse.distributed import world_size
+from hf_robustcse.errors import UserError
+from hf_robustcse.evaluation.results import command_line, device_name, library_versions, task_record
+from hf_robustcse.evaluation.sts import MissingData, StsData, load_sts, parse_task
+from hf_robustcse.files import write_json
+from hf_robustcse.methods import METHODS, build
+from hf_robustcse.model import RobustCSEModel
+from hf_robustcse.trainer import DEV_METRICS, RobustCSETrainer, RobustCSETrainingArguments
+
+ASSETS = Path(__file__).parent / "assets"
+EMBEDDED_ENCODER = ASSETS / "encoder"
+EMBEDDED_CORPUS = ASSETS / "corpus.txt.gz"
+EMBEDDED_RECIPE = ASSETS / "recipe.yaml"
+
+
+@dataclasses.dataclass
+class ModelArguments:
+    """What is trained, and by which method."""
+
+    model_name_or_path: str | None = dataclasses.field(
+        default=None, metadata={"help": "Folder or Hub id of an encoder (default: the embedded tiny one)."}
+    )
+    method: str = dataclasses.field(
+        default="simcse", metadata={"help": f"One of {', '.join(METHODS)}, or several joined by +."}
+    )
+    pooler: str = dataclasses.field(default="cls", metadata={"help": "cls, mean, first-last or top-two."})
+    head: str = dataclasses.field(
+        default="auto", metadata={"help": "Projection head of training: tanh, mlp (batch norm), none, or the method's."}
+    )
+    keep_head: bool = dataclasses.field(
+        default=False, metadata={"help": "Export the head as part of the embedding (SimCSE does when supervised)."}
+    )
+    temperature: float = dataclasses.field(default=0.05, metadata={"help": "Temperature of the similarities."})
+    dropout: float | None = dataclasses.field(
+        default=None, metadata={"help": "Set every dropout of the encoder (default: as its configuration says)."}
+    )
+    dropout_fix: bool = dataclasses.field(
+        default=True,
+        metadata={"help": "Give an encoder without dropout 0.1, because dropout makes the positive pairs."},
+    )
+    model_revision: str | None = dataclasses.field(default=None, metadata={"help": "Branch, tag or commit."})
+    attn_implementation: str | None = dataclasses.field(
+        default=None, metadata={"help": "Attention implementation, such as sdpa, eager or flash_attention_2."}
+    )
+
+
+@dataclasses.dataclass
+class DataArguments:
+    """What it is trained and evaluated on."""
+
+    train_file: str | None = dataclasses.field(
+        default=None,
+        metadata={
+            "help": "txt, csv, tsv, jsonl or parquet (also .gz), a folder of them, or a Hub data set id "
+            "(default: the embedded corpus)."
+        },
+    )
+    text_column: list[str] | None = dataclasses.field(
+        default=None, metadata={"help": "Column of the text; two or three: sentence, positive, hard negative."}
+    )
+    max_seq_length: int = dataclasses.field(default=32, metadata={"help": "Tokens of a training sentence at most."})
+    dedup: bool = dataclasses.field(default=True, metadata={"help": "Drop exact duplicates."})
+    streaming: bool = dataclasses.field(
+        default=False, metadata={"help": "Read the corpus while training; needs --max_steps."}
+    )
+    max_train_samples: int | None = dataclasses.field(default=None, metadata={"help": "Use the first so many rows."})
+    preprocessing_num_workers: int | None = dataclasses.field(default=None, metadata={"help": "Tokenising processes."})
+    eval_data_dir: str | None = dataclasses.field(
+        default=None, metadata={"help": "Folder with the evaluation data, sts/STSB/dev.tsv and so on (default: Hub)."}
+    )
+    eval_tasks: list[str] | None = dataclasses.field(
+        default=None,
+        metadata={"help": "Sets of every evaluation, such as stsb_dev sickr_dev (default stsb_dev); none for none."},
+    )
+
+
+@dataclasses.dataclass
+class RunArguments:
+    """How the run is organised."""
+
+    seeds: list[int] | None = dataclasses.field(
+        default=None, metadata={"help": "Train once for each seed, report mean and standard deviation."}
+    )
+    overwrite_output_dir: bool = dataclasses.field(
+        default=False, metadata={"help": "Start anew in a folder that holds another run."}
+    )
+
+
+@dataclasses.dataclass
+class Arguments:
+    """All arguments of a run."""
+
+    model: ModelArguments
+    data: DataArguments
+    training: RobustCSETrainingArguments
+    run: RunArguments
+    method_options: dict[str, Any]
+    embedded: bool
+    command: str
+
+
+class _Parser(HfArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; --help lists all options")
+
+
+def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
+    """Parse a command line: an optional YAML recipe, then options that override it.
+
+    Args:
+        argv: without the program's name; by default that of the process.
+
+    Raises:
+        UserError: for an unknown option, a bad value or a bad recipe.
+    """
+    argv = list(sys.argv[1:] if argv is None else argv)
+    option_types = [kind.Options for kind in METHODS.values() if dataclasses.fields(kind.Options)]
+    types = [ModelArguments, DataArguments, RobustCSETrainingArguments, RunArguments, *option_types]
+    parser = _Parser(types, allow_abbrev=False)
+    parser.add_argument("recipe", nargs="?", help="YAML file of option: value pairs; the command line overrides it")
+
+    def parse(arguments: list[str]) -> tuple[Any, ...]:
+        namespace, unknown = parser.parse_known_args(arguments)
+        if unknown:
+            known = [option for action in parser._actions for option in action.option_strings]
+            near = difflib.get_close_matches(unknown[0].split("=")[0], known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else "; --help lists all options"
+            raise UserError(f"unknown argument {unknown[0]}{hint}")
+        return namespace
+
+    given = parse(argv)
+    recipe = _recipe_arguments(Path(given.recipe)) if given.recipe else []
+    embedded = parse(recipe + argv).model_name_or_path is None
+    if embedded and EMBEDDED_RECIPE.is_file():
+        recipe = _recipe_arguments(EMBEDDED_RECIPE) + recipe
+    namespace = vars(parse(recipe + argv))
+    try:
+        parsed = [
+            kind(**{f.name: namespace[f.name] for f in dataclasses.fields(kind) if f.init and f.name in namespace})
+            for kind in types
+        ]
+    except ValueError as error:  # the training arguments check themselves
+        raise UserError(str(error)) from error
+    model, data, training, run = parsed[:4]
+    used = build(model.method).options()
+    for options in parsed[4:]:
+        for name, value in dataclasses.asdict(options).items():
+            if name in used:
+                used[name] = value
+            elif value != getattr(type(options)(), name):
+                raise UserError(f"--{name} belongs to a method that --method {model.method} does not use")
+    build(model.method, used)
+    return Arguments(model, data, training, run, used, embedded, command_line(["run_unsup.py", *argv]))
+
+
+def _recipe_arguments(path: Path) -> list[str]:
+    """A recipe as command-line arguments, so that both are checked by the same parser."""
+    try:
+        recipe = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"cannot read the recipe {path}: {' '.join(str(error).split())}") from error
+    if not isinstance(recipe, dict):
+        raise UserError(f"the recipe {path} must hold lines of the form option: value")
+    arguments = []
+    for key, value in recipe.items():
+        if value is None:
+            continue
+        arguments.append(f"--{key}")
+        arguments += [str(v) for v in value] if isinstance(value, list) else [str(value)]
+    return arguments
+
+
+def say(*lines: str) -> None:
+    """Print on the main process."""
+    if not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0:
+        print(*lines, sep="\n", flush=True)
+
+
+def run(arguments: Arguments) -> dict[str, Any]:
+    """Train, for one seed or several.
+
+    Args:
+        arguments: of the run.
+
+    Returns:
+        What is written to ``results.json``.
+
+    Raises:
+        UserError: for bad input; nothing has been written then.
+        TrainingStopped: if training cannot go on.
+    """
+    training = arguments.training
+    _ = training.device  # joins the process group, if there is one
+    transformers.utils.logging.set_verbosity_error()  # load reports; what matters in them is checked
+    transformers.utils.logging.disable_progress_bar()
+    datasets.utils.logging.set_verbosity_error()
+    if torch.cuda.device_count() > 1 and world_size() == 1:
+        say(f"one of {torch.cuda.device_count()} GPUs is used; all of them: accelerate launch {arguments.command}")
+    _settle_output_dir(arguments)
+    seeds = arguments.run.seeds or [training.seed]
+    if len(set(seeds)) < len(seeds):
+        raise UserError(f"--seeds {' '.join(map(str, seeds))} names a seed twice")
+
+    corpus = _load_corpus(arguments)
+    dev = _load_dev(arguments)
+    if arguments.run.seeds is None:
+        return _run_one(arguments, corpus, dev)
+    root = Path(training.output_dir)
+    results = []
+    for number, seed in enumerate(seeds, 1):
+        one = copy.copy(arguments)
+        one.training = copy.deepcopy(training)
+        one.training.seed, one.training.output_dir = seed, str(root / f"seed-{seed}")
+        say(f"seed {seed} ({number} of {len(seeds)})")
+        finished = root / f"seed-{seed}" / "results.json"
+        if training.resume_from_checkpoint and finished.is_file():
+            say(f"already finished: {finished}")
+            results.append(json.loads(finished.read_text(encoding="utf-8")))
+            continue
+        if training.resume_from_checkpoint and not (root / f"seed-{seed}").exists():
+            one.training.resume_from_checkpoint = None
+        result = _run_one(one, corpus, dev)
+        if result["training"]["status"] != "finished":
+            return result
+        results.append(result)
+    return _summarise_seeds(root, seeds, results, training.should_save)
+
+
+def _settle_output_dir(arguments: Arguments) -> None:
+    """Choose the default folder, or refuse one that holds another run, the same on every process."""
+    training = arguments.training
+    problem = None
+    if training.process_index == 0:
+        if training.output_dir is None:
+            name = "embedded" if arguments.embedded else Path(arguments.model.model_name_or_path).name
+            base = Path("runs") / f"{arguments.model.method}-{name}"
+            tries = (base.with_name(f"{base.name}-{i}") if i > 1 else base for i in range(1, 10**6))
+            training.output_dir = str(next(path for path in tries if not path.exists()))
+        folder = Path(training.output_dir)
+        if folder.exists() and not folder.is_dir():
+            problem = f"--output_dir {folder} is a file"
+        elif not training.resume_from_checkpoint and not arguments.run.overwrite_output_dir and _holds_run(folder):
+            problem = (
+                f"--output_dir {folder} holds another run: choose a new one, go on with "
+                "--resume_from_checkpoint last, or pass --overwrite_output_dir"
+            )
+        elif arguments.run.overwrite_output_dir and _holds_run(folder):
+            _remove_run(folder)
+    if world_size() > 1:
+        shared = [training.output_dir, problem]
+        broadcast_object_list(shared)
+        training.output_dir, problem = shared
+    if problem:
+        raise UserError(problem)
+
+
+def _holds_run(folder: Path) -> bool:
+    marks = ("manifest.json", "results.json", "modules.json", "config.json", "checkpoint-*", "seed-*")
+    return any(next(folder.glob(mark), None) for mark in marks)
+
+
+def _remove_run(folder: Path) -> None:
+    for pattern in ("checkpoint-*", "seed-*"):
+        for path in folder.glob(pattern):
+            shutil.rmtree(path)
+    for name in ("manifest.json", "results.json"):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _load_corpus(arguments: Arguments) -> Corpus:
+    data, training = arguments.data, arguments.training
+    if data.streaming and training.max_steps <= 0:
+        raise UserError("--streaming does not know the length of the corpus: add --max_steps")
+    if data.max_seq_length < 3:
+        raise UserError(f"--max_seq_length must be at least 3, not {data.max_seq_length}")
+    source = data.train_file or str(EMBEDDED_CORPUS)
+    corpus = load_corpus(
+        source,
+        text_columns=data.text_column,
+        dedup=data.dedup,
+        streaming=data.streaming,
+        max_rows=data.max_train_samples,
+    )
+    if corpus.report is not None:
+        say(*corpus.report.lines())
+    batch = training.per_device_train_batch_size * world_size()
+    if batch < 2:
+        raise UserError("--per_device_train_batch_size 1 leaves no negatives: use at least 2, better 64")
+    if not data.streaming and len(corpus.dataset) < batch:
+        raise UserError(
+            f"the corpus has {len(corpus.dataset)} sentences, fewer than one batch of {batch}: lower "
+            "--per_device_train_batch_size or add text"
+        )
+    return corpus
+
+
+def _load_dev(arguments: Arguments) -> dict[str, StsData]:
+    data, training = arguments.data, arguments.training
+    if training.eval_strategy == "no" or data.eval_tasks == ["none"]:
+        training.eval_strategy, training.load_best_model_at_end = "no", False
+        return {}
+    if data.eval_tasks is None and data.eval_data_dir is None:
+        # A user without evaluation data still gets a dev score; the choice is printed and recorded.
+        if not arguments.embedded:
+            try:
+                return {"stsb_dev": load_sts("STSB", None, "dev")}
+            except MissingData as error:
+                say(f"STS-B dev is not at hand ({error}); the embedded dev set stands in; see --eval_data_dir")
+        data.eval_tasks = ["embedded_dev"]
+    sets = {}
+    for name in data.eval_tasks or ["stsb_dev"]:
+        task, split = parse_task(name)
+        pairs = load_sts(task, data.eval_data_dir, split)
+        sets[pairs.key.lower()] = pairs
+    return sets
+
+
+def _load_model(arguments: Arguments, corpus: Corpus) -> RobustCSEModel:
+    m = arguments.model
+    keywords: dict[str, Any] = {}
+    if m.model_revision:
+        keywords["revision"] = m.model_revision
+    if m.attn_implementation:
+        keywords["attn_implementation"] = m.attn_implementation
+    if m.dropout is not None and not 0 <= m.dropout < 1:
+        raise UserError(f"--dropout must be at least 0 and below 1, not {m.dropout}")
+
+    def load(dropout: float | None) -> RobustCSEModel:
+        set_seed(arguments.training.seed)  # the head is new
+        return RobustCSEModel.from_encoder(
+            m.model_name_or_path or str(EMBEDDED_ENCODER),
+            method=m.method,
+            method_options=arguments.method_options,
+            pooler=m.pooler,
+            head=m.head,
+            keep_head=m.keep_head,
+            temperature=m.temperature,
+            dropout=dropout,
+            **keywords,
+        )
+
+    model = load(m.dropout)
+    if corpus.views > 1 or has_dropout(model):
+        return model
+    if m.dropout == 0:
+        say("note: --dropout 0 makes both views of a sentence identical; the positive pairs teach nothing")
+        return model
+    if not m.dropout_fix:
+        raise UserError("two passes of this encoder are identical, so positive pairs carry no signal: pass --dropout 0.1")
+    say("two passes of this encoder are identical, so positive pairs would carry no signal: dropout is set to 0.1")
+    model = load(0.1)
+    if not has_dropout(model):
+        raise UserError("this encoder applies no dropout in training: use labelled pairs, or another encoder")
+    return model
+
+
+def has_dropout(model: RobustCSEModel) -> bool:
+    """Whether two passes in training mode differ; leaves the random state as it was."""
+    ids = torch.arange(8).remainder(model.encoder.backbone.get_input_embeddings().num_embeddings).view(1, 8)
+    mask = torch.ones_like(ids)
+    training = model.training
+    model.train()
+    with torch.random.fork_rng(), torch.no_grad():
+        first, second = (model.encoder(mask, input_ids=ids) for _ in range(2))
+    model.train(training)
+    return not torch.equal(first, second)
+
+
+def _last_checkpoint(folder: Path) -> str | None:
+    """The newest checkpoint that was written to its end; the trainer's state is the last file of one."""
+    found = []
+    for path in folder.glob("checkpoint-*"):
+        try:
+            state = json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        found.append((state["global_step"], str(path)))
+    return max(found)[1] if found else None
+
+
+def _resume_point(training: RobustCSETrainingArguments, manifest: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
+    """The checkpoint to go on from, and the manifest of the run that it belongs to."""
+    folder = Path(training.output_dir)
+    wanted = training.resume_from_checkpoint
+    if not wanted or str(wanted).lower() == "false":
+        return None, {}
+    path = folder / "manifest.json"
+    if not path.is_file():
+        raise UserError(f"there is no run to resume in {folder}: check --output_dir")
+    before = json.loads(path.read_text(encoding="utf-8"))
+    different = [key for key, value in manifest["identity"].items() if before.get("identity", {}).get(key) != value]
+    if different:
+        key = different[0]
+        raise UserError(
+            f"--output_dir {folder} holds another run, with {key} {before.get('identity', {}).get(key)} in place of "
+            f"{manifest['identity'][key]}: choose another folder"
+        )
+    if str(wanted).lower() in ("last", "true"):
+        checkpoint = _last_checkpoint(folder)
+        say(f"resuming from {checkpoint}" if checkpoint else "no checkpoint was written yet: starting anew")
+        return checkpoint, before
+    if not (Path(wanted) / "trainer_state.json").is_file():
+        raise UserError(f"--resume_from_checkpoint {wanted} is no complete checkpoint; 'last' finds the newest one")
+    return str(wanted), before
+
+
+def _git_commit() -> str | None:
+    try:
+        return subprocess.run(
+            ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"],
+            capture_output=True, text=True, check=True, timeout=10,
+        ).stdout.strip()  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _manifest(arguments: Arguments, corpus: Corpus, dev: dict[str, StsData], model: RobustCSEModel) -> dict[str, Any]:
+    training = arguments.training
+    batch = training.per_device_train_batch_size * world_size()
+    cuda = torch.cuda.is_available()
+    return {
+        # What must be equal for a resumed run to be the same run.
+        "identity": {
+            "method": model.method.name,
+            "method_options": model.method.options(),
+            "model_name_or_path": arguments.model.model_name_or_path or "embedded",
+            "pooler": model.config.pooler,
+            "head": model.config.head,
+            "temperature": model.config.temperature,
+            "corpus_sha256": corpus.report.sha256 if corpus.report else None,
+            "max_seq_length": arguments.data.max_seq_length,
+            "batch": batch,
+            "gradient_accumulation_steps": training.gradient_accumulation_steps,
+            "learning_rate": training.learning_rate,
+            "seed": training.seed,
+        },
+        "status": "running",
+        "command": arguments.command,
+        "git_commit": _git_commit(),
+        "arguments": {
+            "model": dataclasses.asdict(arguments.model),
+            "data": dataclasses.asdict(arguments.data),
+            "training": training.to_dict(),
+        },
+        "encoder": model.config.encoder,
+        "corpus": corpus.report.to_dict() if corpus.report else {"source": arguments.data.train_file},
+        "evaluation": {
+            name: {"rows": d.n, "sha256": d.sha256, "split": d.split, "source": d.source} for name, d in dev.items()
+        },
+        "max_seq_length": {"training": arguments.data.max_seq_length, "evaluation": model.max_seq_length},
+        "negatives": batch - 1 if corpus.views < 3 else 2 * batch - 1,
+        "processes": world_size(),
+        "device": torch.cuda.get_device_name() if cuda else platform.processor() or platform.machine(),
+        "cuda": torch.version.cuda if cuda else None,
+        "dtype": "bf16" if training.bf16 else "fp16" if training.fp16 else "fp32",
+        "library_versions": library_versions(),
+    }
+
+
+def _run_one(arguments: Arguments, corpus: Corpus, dev: dict[str, StsData]) -> dict[str, Any]:
+    training, data = arguments.training, arguments.data
+    folder = Path(training.output_dir)
+    model = _load_model(arguments, corpus)
+    model.train()
+    tokens = tokenize_corpus(corpus, model.tokenizer, data.max_seq_length, data.preprocessing_num_workers)
+    trainer = RobustCSETrainer(
+        model, training, train_dataset=tokens, data_collator=ContrastiveCollator(model.tokenizer), eval_dataset=dev
+    )
+    manifest = _manifest(arguments, corpus, dev, model)
+    checkpoint, earlier = _resume_point(training, manifest)
+    negatives = manifest["negatives"]
+    steps = training.gradient_accumulation_steps
+    say(
+        f"{model.method.name} on {arguments.model.model_name_or_path or 'the embedded encoder'}: pooler "
+        f"{model.config.pooler}, head {model.config.head}, {negatives} negatives for each sentence, "
+        f"{manifest['dtype']}, {world_size()} process{'es' if world_size() > 1 else ''}"
+    )
+    if steps > 1:
+        say(
+            f"note: gradient accumulation averages the gradients of {steps} batches; a sentence still has {negatives} "
+            "negatives, those of its own batch. More negatives need a larger --per_device_train_batch_size or more "
+            "processes."
+        )
+    manifest["before"] = earlier.get("before") or _metrics(trainer, dev)
+    if training.should_save:
+        write_json(folder / "manifest.json", manifest)
+
+    started = time.perf_counter()
+    output = trainer.train(resume_from_checkpoint=checkpoint)
+    seconds = time.perf_counter() - started
+    stopped = trainer.end.stopped and trainer.state.global_step < trainer.state.max_steps
+    manifest["status"] = "stopped" if stopped else "finished"
+    step = trainer.state.global_step
+    if stopped:
+        if training.should_save:
+            write_json(folder / "manifest.json", manifest)
+        say(
+            f"stopped by SIGTERM after step {step} of {trainer.state.max_steps}; the checkpoint is in "
+            f"{folder / f'checkpoint-{step}'}; go on with the same command and --resume_from_checkpoint last"
+        )
+        return {"training": {"status": "stopped", "steps": step}}
+
+    after = _metrics(trainer, dev)
+    trainer.save_model(str(folder))
+    best = trainer.state.best_global_step if training.load_best_model_at_end else None
+    results = {
+        "model": str(folder),
+        "revision": None,
+        "method": model.method.name,
+        "library_versions": library_versions(),
+        "device": device_name(training.device),
+        "seed": training.seed,
+        "command": arguments.command,
+        "tasks": {name: task_record({**after[name], "n": d.n}, d) for name, d in dev.items()},
+        "averages": {"sts": None, "transfer": None},
+        "before": manifest["before"],
+        "selection": {
+            "metric": training.metric_for_best_model if dev else None,
+            "step": best or step,
+            "on_test_set": trainer.selected_on_test(),
+        },
+        "training": {
+            "status": "finished",
+            "steps": step,
+            "seconds": round(seconds, 1),
+            "sentences": step * steps * manifest["identity"]["batch"],
+            "loss": output.training_loss,
+        },
+    }
+    if training.should_save:
+        write_json(folder / "manifest.json", manifest)
+        write_json(folder / "results.json", results)
+    _report(arguments, results, folder)
+    return results
+
+
+def _metrics(trainer: RobustCSETrainer, dev: dict[str, StsData]) -> dict[str, dict[str, float]]:
+    if not dev:
+        return {}
+    flat = trainer.evaluate(metric_key_prefix="eval")
+    keys = {name: {metric: f"eval_{name}_{metric}" for metric in DEV_METRICS} for name in dev}
+    return {name: {metric: flat[key] for metric, key in of.items() if key in flat} for name, of in keys.items()}
+
+
+def _report(arguments: Arguments, results: dict[str, Any], folder: Path) -> None:
+    """The end of a run: what it did, how good it is, and what comes next."""
+    t = results["training"]
+    say("", f"{results['method']}: {t['steps']} steps, {t['sentences']} sentences in {t['seconds']:.0f} s")
+    for name, metrics in results["tasks"].items():
+        before = results["before"][name]
+        say(f"{name} ({metrics['n']} pairs)        before    after")
+        for metric in before:
+            say(f"  {metric:<22}{before[metric]:>10.3f}{metrics[metric]:>9.3f}")
+    selection = results["selection"]
+    if selection["metric"]:
+        chosen = f"step {selection['step']}, chosen by {selection['metric']}"
+        say(chosen + (" ON A TEST SET" if selection["on_test_set"] else ""))
+    say(f'model: {folder} -- SentenceTransformer("{folder}") loads it; results.json and manifest.json are beside it')
+    if arguments.embedded:
+        say(
+            "This was the embedded demonstration: a tiny encoder on generated text. A real model:",
+            f"  accelerate launch examples/run_unsup.py --method {results['method']} "
+            "--model_name_or_path bert-base-uncased --train_file sentences.txt --output_dir my-model",
+        )
+    else:
+        say(f"evaluate it: python examples/run_eval.py --model_name_or_path {folder} --tasks sts --output_json sts.json")
+
+
+def _summarise_seeds(root: Path, seeds: list[int], results: list[dict[str, Any]], save: bool) -> dict[str, Any]:
+    """Mean, standard deviation and range over the seeds; the seed with the best dev score becomes the root's model."""
+    summary = {**results[0], "model": str(root), "seed": None, "seeds": seeds, "tasks": {}, "before": {}}
+    summary["training"] = {"status": "finished", "runs": [result["training"] for result in results]}
+    for name, metrics in results[0]["tasks"].items():
+        row = {key: value for key, value in metrics.items() if key not in DEV_METRICS}
+        for metric in results[0]["before"][name]:
+            values = [result["tasks"][name][metric] for result in results]
+            row[metric] = statistics.fmean(values)
+            row[f"{metric}_std"] = statistics.stdev(values) if len(values) > 1 else 0.0
+            row[f"{metric}_min"], row[f"{metric}_max"] = min(values), max(values)
+        summary["tasks"][name] = row | {"seeds": len(seeds)}
+        summary["before"][name] = results[0]["before"][name]
+        say(f"{name} spearman over {len(seeds)} seeds: {row['spearman']:.2f} ± {row['spearman_std']:.2f}")
+    first = next(iter(results[0]["tasks"]), None)
+    best = max(range(len(seeds)), key=lambda i: results[i]["tasks"][first]["spearman"]) if first else 0
+    summary["exported_seed"] = seeds[best]
+    summary["selection"] = results[best]["selection"]
+    if save:
+        skip = shutil.ignore_patterns("checkpoint-*", "results.json", "manifest.json")
+        shutil.copytree(root / f"seed-{seeds[best]}", root, dirs_exist_ok=True, ignore=skip)
+        write_json(root / "manifest.json", {"seeds": seeds, "runs": [f"seed-{seed}/manifest.json" for seed in seeds]})
+        write_json(root / "results.json", summary)
+    say(f"model: {root}, that of seed {seeds[best]}; results.json holds mean and standard deviation")
+    return summary

@@ -1,0 +1,335 @@
+"""`RobustCSETrainer`: the stock ``Trainer`` with a sentence-embedding objective and sentence-embedding evaluation."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from hf_robustcse.distributed import gather_rows, rank, world_size
+from hf_robustcse.errors import TrainingStopped, UserError
+from hf_robustcse.evaluation.geometry import evaluate_dev
+from hf_robustcse.evaluation.sts import StsData
+from hf_robustcse.files import write_json
+from hf_robustcse.model import RobustCSEModel
+
+DEV_METRICS = ("spearman", "alignment", "uniformity", "mean_cosine", "embedding_std", "effective_rank")
+LOWER_IS_BETTER = ("alignment", "uniformity", "mean_cosine")
+
+
+@dataclass
+class RobustCSETrainingArguments(TrainingArguments):
+    """The standard training arguments with the defaults of SimCSE's setting, and three of our own."""
+
+    output_dir: str | None = field(
+        default=None, metadata={"help": "Where the run goes; by default a new folder under runs/."}
+    )
+    per_device_train_batch_size: int = field(default=64, metadata={"help": "Sentences per process and step."})
+    per_device_eval_batch_size: int = field(default=128, metadata={"help": "Sentences per process in evaluation."})
+    learning_rate: float = field(default=3e-5, metadata={"help": "Initial learning rate."})
+    num_train_epochs: float = field(default=1.0, metadata={"help": "Passes over the corpus."})
+    eval_strategy: str = field(default="steps", metadata={"help": "When to evaluate: no, steps or epoch."})
+    eval_steps: float | None = field(default=125, metadata={"help": "Steps between evaluations."})
+    save_steps: float | None = field(default=None, metadata={"help": "Steps between checkpoints (eval_steps)."})
+    save_total_limit: int | None = field(default=2, metadata={"help": "Checkpoints kept, the best one among them."})
+    load_best_model_at_end: bool = field(default=True, metadata={"help": "Export the best checkpoint, not the last."})
+    metric_for_best_model: str | None = field(
+        default=None, metadata={"help": "Dev metric that chooses the checkpoint (the first dev set's spearman)."}
+    )
+    dataloader_drop_last: bool = field(default=True, metadata={"help": "Drop the last, ragged batch of an epoch."})
+    remove_unused_columns: bool = field(default=False, metadata={"help": "Leave as it is."})
+    logging_steps: float = field(default=25, metadata={"help": "Steps between logs of the loss terms."})
+    allow_test_selection: bool = field(
+        default=False, metadata={"help": "Allow a test set to choose the checkpoint; the result then says so."}
+    )
+    collapse_threshold: float = field(
+        default=0.02,
+        metadata={"help": "Stop when the spread of the embeddings (1 = uniform, 0 = one point) falls below; 0 = never."},
+    )
+
+    def __post_init__(self) -> None:
+        if self.eval_strategy == "no":
+            self.load_best_model_at_end = False
+        if self.save_steps is None:
+            self.save_steps = 500 if self.eval_strategy == "no" else self.eval_steps
+        if not torch.accelerator.is_available():
+            self.dataloader_pin_memory = False  # pinning is for copies to an accelerator
+        metric, better = self.metric_for_best_model, self.greater_is_better
+        super().__post_init__()
+        # The stock default is the evaluation loss; here it is a dev set's, which the trainer knows.
+        self.metric_for_best_model, self.greater_is_better = metric, better
+
+    @property
+    def n_gpu(self) -> int:
+        """At most 1: without a launcher the stock trainer would wrap the model in DataParallel, which splits the
+        batch, and with it the negatives, and breaks on a ragged last batch."""
+        return min(super().n_gpu, 1)
+
+
+class EndOfTraining(TrainerCallback):
+    """Evaluate after the last step; on SIGTERM save a checkpoint at the end of the step and stop.
+
+    Several processes agree on the step at which they stop.
+    """
+
+    def __init__(self) -> None:
+        self.received = False
+        self.stopped = False
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Install the handler."""
+        try:
+            self._previous = signal.signal(signal.SIGTERM, self._receive)
+        except ValueError:  # not the main thread: the program that called us handles its signals
+            self._previous = None
+
+    def _receive(self, *_: object) -> None:
+        self.received = True
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Ask for a checkpoint and the end of training."""
+        if state.global_step >= state.max_steps and args.eval_strategy == "steps":
+            control.should_evaluate = True  # the last steps are candidates too
+        received = self.received
+        if world_size() > 1:
+            flag = torch.tensor(int(received), device=args.device)
+            torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
+            received = bool(flag)
+        if received and not self.stopped:
+            self.stopped = control.should_save = control.should_training_stop = True
+            control.should_evaluate = False
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Give the signal back."""
+        if self._previous is not None:
+            signal.signal(signal.SIGTERM, self._previous)
+
+
+class RobustCSETrainer(Trainer):
+    """Train a `RobustCSEModel` on the batches of ``data.ContrastiveCollator``.
+
+    Logs every term of the loss, evaluates on STS-style dev sets, chooses the checkpoint by a dev metric, stops on a
+    term that is not finite and on collapsed embeddings, and writes every checkpoint in the published layout.
+
+    Args:
+        model: the model.
+        args: see `RobustCSETrainingArguments`.
+        eval_dataset: dev sets by name; their metrics are ``eval_<name>_<metric>``, with ``eval_avg_spearman`` the mean
+            over them.
+        **kwargs: as for ``Trainer`` (train_dataset, data_collator, callbacks, optimizers, ...).
+
+    Raises:
+        UserError: for a batch without negatives, a selection metric that does not exist or is computed on a test set.
+    """
+
+    # The loss is a mean over the batch, so the trainer must divide it by the accumulation steps.
+    loss_is_scaled_for_ga = False
+
+    def __init__(
+        self,
+        model: RobustCSEModel,
+        args: RobustCSETrainingArguments,
+        *,
+        eval_dataset: Mapping[str, StsData] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.eval_data = dict(eval_dataset or {})
+        self.end = EndOfTraining()
+        self._terms: dict[str, Tensor] = {}
+        self._logged_terms: dict[str, float] = {}
+        self._batches = 0
+        self._start_spread: float | None = None
+        self._check_selection(args)
+        if args.torch_compile:
+            # The backbone alone: the methods take gradients inside the forward pass, which a graph cannot hold.
+            model.encoder.backbone.compile(
+                backend=args.torch_compile_backend or "inductor", mode=args.torch_compile_mode, dynamic=True
+            )
+            args.torch_compile = False
+        kwargs.setdefault("processing_class", model.tokenizer)
+        kwargs["callbacks"] = [*(kwargs.get("callbacks") or []), self.end]
+        super().__init__(model=model, args=args, eval_dataset=self.eval_data or None, **kwargs)
+        self.model_accepts_loss_kwargs = False
+        model.set_seed(args.seed)
+        if self.args.per_device_train_batch_size * world_size() < 2:
+            raise UserError("--per_device_train_batch_size 1 leaves no negatives: use at least 2, better 64")
+
+    def _check_selection(self, args: RobustCSETrainingArguments) -> None:
+        names = [f"eval_{name}_{metric}" for name in self.eval_data for metric in DEV_METRICS]
+        if len(self.eval_data) > 1:
+            names.append("eval_avg_spearman")
+        if not self.eval_data:
+            if args.eval_strategy != "no":
+                raise UserError("there is no dev set to evaluate on: pass one or set --eval_strategy no")
+            return
+        metric = args.metric_for_best_model
+        if metric is None:
+            dev = [name for name, data in self.eval_data.items() if not data.is_test]
+            if not dev and args.load_best_model_at_end and not args.allow_test_selection:
+                raise UserError(
+                    "all evaluation sets are test sets, which may not choose the checkpoint: add a dev set such as "
+                    "stsb_dev to --eval_tasks, or pass --allow_test_selection"
+                )
+            metric = f"eval_{(dev or list(self.eval_data))[0]}_spearman"
+        metric = metric if metric.startswith("eval_") else f"eval_{metric}"
+        if metric not in names:
+            raise UserError(f"--metric_for_best_model {metric} does not exist; choose one of {', '.join(names)}")
+        args.metric_for_best_model = metric
+        args.greater_is_better = not metric.endswith(LOWER_IS_BETTER)
+        if args.load_best_model_at_end and self.selected_on_test(args) and not args.allow_test_selection:
+            raise UserError(
+                f"--metric_for_best_model {metric} would choose the checkpoint on a test set: choose a dev metric, or "
+                "pass --allow_test_selection, which the result will state"
+            )
+
+    def selected_on_test(self, args: RobustCSETrainingArguments | None = None) -> bool:
+        """Whether a test set has a say in which checkpoint is exported."""
+        args = args or self.args
+        if not args.load_best_model_at_end:
+            return False
+        tested = [name for name, data in self.eval_data.items() if data.is_test]
+        metric = args.metric_for_best_model or ""
+        return any(metric.startswith(f"eval_{name}_") for name in tested) or (
+            metric == "eval_avg_spearman" and bool(tested)
+        )
+
+    def compute_loss(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Tensor],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """The loss of a batch, its terms kept for the log.
+
+        Raises:
+            TrainingStopped: if a term is not finite on any process.
+        """
+        outputs = model(**inputs)
+        terms = {name: value.detach() for name, value in outputs.items()}
+        finite = torch.stack([value.isfinite().all() for value in terms.values()]).int()
+        if world_size() > 1:
+            torch.distributed.all_reduce(finite, op=torch.distributed.ReduceOp.MIN)
+        if not bool(finite.all()):
+            self._stop_not_finite([n for n, ok in zip(terms, finite.tolist(), strict=True) if not ok], terms, inputs)
+        for name, value in terms.items():
+            self._terms[name] = self._terms.get(name, 0) + value
+        self._batches += 1
+        return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
+
+    def _stop_not_finite(self, bad: Sequence[str], terms: dict[str, Tensor], inputs: dict[str, Tensor]) -> None:
+        step = self.state.global_step + 1
+        path = Path(self.args.output_dir) / f"not-finite-step-{step}-rank-{rank()}.safetensors"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file({name: value.cpu().contiguous() for name, value in inputs.items()}, path)
+        named = [name for name in bad if name != "loss"] or list(bad)
+        values = ", ".join(f"{name} {float(value):.4g}" for name, value in terms.items())
+        raise TrainingStopped(
+            f"{' and '.join(named)} is not finite at step {step} ({values}); the batch is in {path}; "
+            "lower --learning_rate, or use --bf16 in place of --fp16"
+        )
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log, with the mean of every loss term since the last log over steps and processes."""
+        if "loss" in logs and self._batches:
+            names = [name for name in self._terms if name != "loss"]
+            values = torch.stack([self._terms[name].float() for name in names]) / self._batches
+            values = self.accelerator.reduce(values, reduction="mean")
+            self._logged_terms = dict(zip(names, values.tolist(), strict=True))
+            logs = {**logs, **self._logged_terms}
+            self._terms, self._batches = {}, 0
+        super().log(logs, start_time)
+
+    def encode(self, sentences: Sequence[str]) -> Tensor:
+        """Embed texts with the model as it is, each process its share.
+
+        Args:
+            sentences: the same on every process.
+
+        Returns:
+            (n, d) on the CPU, on every process.
+        """
+        model = self.accelerator.unwrap_model(self.model)
+        count, size = rank(), world_size()
+        share = -(-len(sentences) // size)
+        mine = [sentences[i] for i in range(count, len(sentences), size)]
+        x = model.encode(mine, batch_size=self.args.per_device_eval_batch_size)
+        if size == 1:
+            return x
+        padded = torch.zeros(share, x.shape[1], device=self.args.device)
+        padded[: len(x)] = x.to(padded.device)
+        everyone = gather_rows(padded).view(size, share, -1).transpose(0, 1).flatten(0, 1)
+        return everyone[: len(sentences)].cpu()
+
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """STS Spearman x 100 and geometry on every dev set.
+
+        Args:
+            eval_dataset: {name: `StsData`}; by default those of the trainer.
+            ignore_keys: unused, for the signature of ``Trainer``.
+            metric_key_prefix: before every name.
+
+        Returns:
+            ``<prefix>_<set>_spearman``, ``_alignment``, ``_uniformity``, ``_mean_cosine``, ``_embedding_std`` and
+            ``_effective_rank`` of each set, and ``<prefix>_avg_spearman``.
+
+        Raises:
+            TrainingStopped: if the embeddings have collapsed since training began.
+        """
+        started = time.perf_counter()
+        sets = dict(eval_dataset or self.eval_data)
+        metrics: dict[str, float] = {}
+        for name, data in sets.items():
+            for metric, value in evaluate_dev(self.encode, data).items():
+                metrics[f"{metric_key_prefix}_{name}_{metric}"] = value
+        if len(sets) > 1:
+            total = sum(metrics[f"{metric_key_prefix}_{name}_spearman"] for name in sets)
+            metrics[f"{metric_key_prefix}_avg_spearman"] = total / len(sets)
+        metrics[f"{metric_key_prefix}_runtime"] = round(time.perf_counter() - started, 3)
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        if sets:
+            self._check_collapse(metrics, f"{metric_key_prefix}_{next(iter(sets))}_embedding_std")
+        return metrics
+
+    def _check_collapse(self, metrics: dict[str, float], name: str) -> None:
+        spread = metrics[name]
+        if self._start_spread is None:
+            self._start_spread = spread  # an untrained encoder may be narrow: what counts is that it became narrower
+        if self.is_in_train and spread < self.args.collapse_threshold and spread < self._start_spread / 2:
+            terms = ", ".join(f"{term} {value:.4g}" for term, value in self._logged_terms.items())
+            raise TrainingStopped(
+                f"the embeddings collapsed: {name} is {spread:.3g} at step {self.state.global_step}, "
+                f"{self._start_spread:.3g} before training (loss terms: {terms or 'not logged yet'}); "
+                "lower --learning_rate or raise the weight of the contrastive term"
+            )
+
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        super()._save(output_dir, state_dict)
+        if self.args.should_save:
+            folder = Path(output_dir or self.args.output_dir)
+            # The stock trainer pickles its arguments beside the model; readable JSON takes their place.
+            (folder / "training_args.bin").unlink(missing_ok=True)
+            write_json(folder / "training_args.json", self.args.to_dict())
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: torch.nn.Module | None = None) -> None:
+        if self.is_fsdp_enabled:
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+        else:
+            self.accelerator.unwrap_model(self.model).load_checkpoint(resume_from_checkpoint)
+
+    def _load_best_model(self) -> None:
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+            super()._load_best_model()
+        else:
+            self.accelerator.unwrap_model(self.model).load_checkpoint(self.state.best_model_checkpoint)

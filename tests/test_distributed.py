@@ -1,0 +1,89 @@
+"""Two real processes give what one process with the whole batch gives."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import SENTENCES
+from distributed_gradient import gradients, load
+from safetensors.torch import load_file, save_file
+
+from hf_robustcse.data import text_hash
+from hf_robustcse.model import RobustCSEModel
+
+ROOT = Path(__file__).parents[1]
+VADV = {"vadv_lambda": 1.0, "vadv_steps": 2, "vadv_sigma": 0.05}
+CASES = {
+    "simcse": ("simcse", {}),
+    "vadv": ("vadv", VADV),
+    "vadv-similarity": ("vadv", {**VADV, "vadv_distribution": "similarity", "vadv_norm": "linf"}),
+    "vadv-literal": ("vadv", {**VADV, "vadv_step": "literal", "vadv_step_size": 50.0}),
+}
+
+
+def launch(*arguments: object, processes: int = 2) -> str:
+    """Run a script on several CPU processes."""
+    command = [
+        sys.executable, "-m", "accelerate.commands.launch", "--cpu", f"--num_processes={processes}", "--num_machines=1",
+        "--mixed_precision=no", "--dynamo_backend=no", "--main_process_port=0", *map(str, arguments),
+    ]  # fmt: skip
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gradient_of_two_processes_is_that_of_one(case, bert, tmp_path):
+    method, options = CASES[case]
+    torch.manual_seed(0)
+    model = RobustCSEModel.from_encoder(bert, method=method, method_options=options)
+    model.set_seed(11)
+    model.save_pretrained(tmp_path / "model")
+    texts = [*SENTENCES[:5], SENTENCES[1], *SENTENCES[5:7]]  # a duplicate across the two halves
+    batch = model.tokenizer(texts, padding=True, return_tensors="pt")
+    inputs = {
+        "input_ids": batch["input_ids"],
+        "attention_mask": batch["attention_mask"],
+        "text_hash": torch.tensor([[text_hash(text)] for text in texts]),
+    }
+    save_file(inputs, tmp_path / "batch.safetensors")
+    # In float64: what is left is the algorithm, not the order of sums.
+    launch(ROOT / "tests/distributed_gradient.py", tmp_path / "model", tmp_path / "batch.safetensors",
+           tmp_path / "two.safetensors", "float64")  # fmt: skip
+    two = load_file(tmp_path / "two.safetensors")
+    one = gradients(load(str(tmp_path / "model"), torch.float64), inputs)
+    assert one.keys() == two.keys()
+    scale = max(value.norm() for name, value in one.items() if name.startswith("grad"))
+    worst = max(
+        ((two[name] - value).norm() / torch.maximum(value.norm(), 1e-3 * scale)).item() for name, value in one.items()
+    )
+    print(f"{case}: largest relative difference {worst:.2e}")
+    assert worst < 1e-6
+
+
+def test_a_run_on_two_processes_is_the_run_on_one_with_the_whole_batch(bert, tmp_path):
+    (tmp_path / "corpus.txt").write_text("\n".join(f"{a} {b}" for a in SENTENCES for b in SENTENCES), encoding="utf-8")
+    common = [
+        ROOT / "examples/run_unsup.py", "--method", "vadv", "--model_name_or_path", bert, "--train_file",
+        tmp_path / "corpus.txt", "--dropout", "0.0", "--eval_tasks", "embedded_dev", "--eval_steps", "4", "--max_steps",
+        "8", "--learning_rate", "1e-3", "--vadv_lambda", "1", "--use_cpu", "--disable_tqdm", "true",
+    ]  # fmt: skip
+    launch(*common, "--output_dir", tmp_path / "two", "--per_device_train_batch_size", 5)
+    launch(*common, "--output_dir", tmp_path / "one", "--per_device_train_batch_size", 10, processes=1)
+    one, two = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("one", "two"))
+    assert two["tasks"]["embedded_dev"]["spearman"] == pytest.approx(one["tasks"]["embedded_dev"]["spearman"], abs=0.02)
+    a, b = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
+    moved = load_file(Path(bert) / "model.safetensors")
+    difference = sum((a[k] - b[k]).square().sum() for k in a).sqrt()
+    path = sum((a[k] - moved[k]).square().sum() for k in a).sqrt()
+    assert difference < 1e-3 * path
+    manifests = [json.loads((tmp_path / name / "manifest.json").read_text()) for name in ("one", "two")]
+    assert [m["processes"] for m in manifests] == [1, 2]
+    assert [m["negatives"] for m in manifests] == [9, 9]
