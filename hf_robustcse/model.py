@@ -231,20 +231,6 @@ class RobustCSEModel(PreTrainedModel):
             if isinstance(module, SharedNoise):
                 module.seed.fill_(seed)
 
-    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: dict[str, Any] | None = None) -> None:
-        """Recompute the backbone's activations in the backward pass.
-
-        Args:
-            gradient_checkpointing_kwargs: for ``torch.utils.checkpoint``; attacks need ``use_reentrant=False``, the
-                default here.
-        """
-        kwargs = {"use_reentrant": False, **(gradient_checkpointing_kwargs or {})}
-        self.encoder.backbone.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kwargs)
-
-    def gradient_checkpointing_disable(self) -> None:
-        """Keep the backbone's activations."""
-        self.encoder.backbone.gradient_checkpointing_disable()
-
     def forward(self, input_ids: Tensor, attention_mask: Tensor, text_hash: Tensor | None = None) -> ModelOutput:
         """The training loss of a batch and its terms.
 

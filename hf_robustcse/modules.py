@@ -63,7 +63,7 @@ class BatchNorm(nn.BatchNorm1d):
             self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
             self.running_var.lerp_((variance * count / (count - 1)).to(self.running_var.dtype), self.momentum)
         normalised = centred * torch.rsqrt(variance + self.eps)
-        return (normalised * self.weight + self.bias).to(x.dtype)
+        return (normalised * self.weight + self.bias if self.affine else normalised).to(x.dtype)
 
 
 class Head(nn.Sequential):

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import difflib
 import json
+import os
 import platform
 import shutil
 import statistics
@@ -222,6 +223,11 @@ def run(arguments: Arguments) -> dict[str, Any]:
     datasets.utils.logging.set_verbosity_error()
     if torch.cuda.device_count() > 1 and world_size() == 1:
         say(f"one of {torch.cuda.device_count()} GPUs is used; all of them: accelerate launch {arguments.command}")
+    if "MASTER_ADDR" in os.environ and "WORLD_SIZE" not in os.environ and world_size() == 1:
+        say(
+            "warning: accelerate launch starts one process on a CPU whatever --num_processes says; for several use "
+            f"torchrun --nproc_per_node N {arguments.command} --use_cpu"
+        )
     _settle_output_dir(arguments)
     seeds = arguments.run.seeds or [training.seed]
     if len(set(seeds)) < len(seeds):
@@ -265,6 +271,8 @@ def _settle_output_dir(arguments: Arguments) -> None:
         folder = Path(training.output_dir)
         if folder.exists() and not folder.is_dir():
             problem = f"--output_dir {folder} is a file"
+        elif training.resume_from_checkpoint and not _holds_run(folder):
+            problem = f"there is no run to resume in {folder}: check --output_dir"
         elif not training.resume_from_checkpoint and not arguments.run.overwrite_output_dir and _holds_run(folder):
             problem = (
                 f"--output_dir {folder} holds another run: choose a new one, go on with "
@@ -412,7 +420,7 @@ def _resume_point(training: RobustCSETrainingArguments, manifest: dict[str, Any]
         return None, {}
     path = folder / "manifest.json"
     if not path.is_file():
-        raise UserError(f"there is no run to resume in {folder}: check --output_dir")
+        raise UserError(f"there is no manifest.json in {folder}: the run in it cannot be resumed")
     before = json.loads(path.read_text(encoding="utf-8"))
     different = [key for key, value in manifest["identity"].items() if before.get("identity", {}).get(key) != value]
     if different:

@@ -1,4 +1,4 @@
-"""One step on each of several processes; run by test_distributed.py through ``accelerate launch``."""
+"""One step on each of several processes; run by test_distributed.py through torchrun."""
 
 from __future__ import annotations
 
