@@ -37,7 +37,7 @@ def train_tokenizer(lines: list[str], vocab_size: int, max_length: int) -> BertT
 
 def batches(ids: list[list[int]], tokens: int, rng: random.Random) -> list[list[list[int]]]:
     """Batches of about `tokens` padded tokens, each of sentences of nearly one length, in random order."""
-    order = sorted(range(len(ids)), key=lambda i: (len(ids[i]) + rng.random() * 2))
+    order = sorted(range(len(ids)), key=lambda i: len(ids[i]) + rng.random() * 2)
     out, start = [], 0
     while start < len(order):
         end = start + 1

@@ -106,7 +106,9 @@ def main() -> None:
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     result = {
         "command": shlex.join(["python", *sys.argv]),
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else f"cpu, {torch.get_num_threads()} threads",
+        "device": torch.cuda.get_device_name()
+        if torch.cuda.is_available()
+        else f"cpu, {torch.get_num_threads()} threads",
         "machine": platform.machine(),
         "library_versions": library_versions(),
         "batch_size": args.batch_size,

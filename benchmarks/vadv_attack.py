@@ -2,9 +2,9 @@
 
     python benchmarks/vadv_attack.py --model_name_or_path MODEL --train_file sentences.txt.gz --output_json out.json
 
-For every setting: the mean divergence F after the attack, F under a random perturbation of the same norm, and their
-ratio, on the same sentences. A ratio near 1 says that the gradient step did nothing; F under `independent` dropout without
-any perturbation is the noise that dropout alone makes.
+For every setting: the mean divergence F after the attack, F under a random perturbation on the same ball, and their
+ratio, on the same sentences. A ratio near 1 says that the gradient step did nothing; F under `independent` dropout
+without any perturbation is the noise that dropout alone makes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import torch
+import transformers
 from tqdm import tqdm
 
 from hf_robustcse import RobustCSEModel
@@ -51,6 +52,8 @@ def main() -> None:
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--output_json", type=Path)
     args = parser.parse_args()
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
     model = RobustCSEModel.from_encoder(args.model_name_or_path, method="vadv").train()
     corpus = load_corpus(args.train_file, max_rows=args.batches * args.batch_size)
     rows = list(tokenize_corpus(Corpus(corpus.dataset, 1, None), model.tokenizer, 32))
@@ -74,7 +77,9 @@ def main() -> None:
         attacked = mean_divergence(**setting)
         # Noise so wide that the projection leaves it on the ball: random, of the attack's norm.
         random = mean_divergence(**{**setting, "vadv_steps": 0, "vadv_sigma": 100 * options.vadv_epsilon})
-        table.append({"options": setting, "attacked": attacked, "random": random, "ratio": attacked / max(random, 1e-30)})
+        table.append(
+            {"options": setting, "attacked": attacked, "random": random, "ratio": attacked / max(random, 1e-30)}
+        )
     floor = mean_divergence(vadv_dropout="independent", vadv_steps=0, vadv_sigma=0.0)
     for row in table:
         name = " ".join(f"{k.removeprefix('vadv_')}={v}" for k, v in row["options"].items()) or "default"

@@ -94,9 +94,7 @@ def check_backbone(backbone: PreTrainedModel) -> None:
         raise UserError(f"{name} is an encoder-decoder; choose an encoder such as BERT or RoBERTa")
 
 
-def load_backbone(
-    model_name_or_path: str, *, dropout: float | None = None, **kwargs: object
-) -> PreTrainedModel:
+def load_backbone(model_name_or_path: str, *, dropout: float | None = None, **kwargs: object) -> PreTrainedModel:
     """Load a pretrained encoder in float32, whatever type its weights are stored in.
 
     Args:

@@ -27,7 +27,7 @@ from transformers import HfArgumentParser, set_seed
 from hf_robustcse.data import ContrastiveCollator, Corpus, load_corpus, tokenize_corpus
 from hf_robustcse.distributed import world_size
 from hf_robustcse.errors import UserError
-from hf_robustcse.evaluation.results import command_line, device_name, library_versions, task_record
+from hf_robustcse.evaluation.results import base_results, command_line, library_versions, task_record
 from hf_robustcse.evaluation.sts import MissingData, StsData, load_sts, parse_task
 from hf_robustcse.files import write_json
 from hf_robustcse.methods import METHODS, build
@@ -380,7 +380,9 @@ def _load_model(arguments: Arguments, corpus: Corpus) -> RobustCSEModel:
         say("note: --dropout 0 makes both views of a sentence identical; the positive pairs teach nothing")
         return model
     if not m.dropout_fix:
-        raise UserError("two passes of this encoder are identical, so positive pairs carry no signal: pass --dropout 0.1")
+        raise UserError(
+            "two passes of this encoder are identical, so positive pairs carry no signal: pass --dropout 0.1"
+        )
     say("two passes of this encoder are identical, so positive pairs would carry no signal: dropout is set to 0.1")
     model = load(0.1)
     if not has_dropout(model):
@@ -537,16 +539,14 @@ def _run_one(arguments: Arguments, corpus: Corpus, dev: dict[str, StsData]) -> d
     after = _metrics(trainer, dev)
     trainer.save_model(str(folder))
     best = trainer.state.best_global_step if training.load_best_model_at_end else None
-    results = {
-        "model": str(folder),
-        "revision": None,
-        "method": model.method.name,
-        "library_versions": library_versions(),
-        "device": device_name(training.device),
-        "seed": training.seed,
-        "command": arguments.command,
+    results = base_results(
+        model=str(folder),
+        method=model.method.name,
+        seed=training.seed,
+        command=arguments.command,
+        device=training.device,
+    ) | {
         "tasks": {name: task_record({**after[name], "n": d.n}, d) for name, d in dev.items()},
-        "averages": {"sts": None, "transfer": None},
         "before": manifest["before"],
         "selection": {
             "metric": training.metric_for_best_model if dev else None,
@@ -597,7 +597,9 @@ def _report(arguments: Arguments, results: dict[str, Any], folder: Path) -> None
             "--model_name_or_path bert-base-uncased --train_file sentences.txt --output_dir my-model",
         )
     else:
-        say(f"evaluate it: python examples/run_eval.py --model_name_or_path {folder} --tasks sts --output_json sts.json")
+        say(
+            f"evaluate it: python examples/run_eval.py --model_name_or_path {folder} --tasks sts --output_json sts.json"
+        )
 
 
 def _summarise_seeds(root: Path, seeds: list[int], results: list[dict[str, Any]], save: bool) -> dict[str, Any]:

@@ -52,7 +52,9 @@ class RobustCSETrainingArguments(TrainingArguments):
     )
     collapse_threshold: float = field(
         default=0.02,
-        metadata={"help": "Stop when the spread of the embeddings (1 = uniform, 0 = one point) falls below; 0 = never."},
+        metadata={
+            "help": "Stop when the spread of the embeddings (1 = uniform, 0 = one point) falls below; 0 = never."
+        },
     )
 
     def __post_init__(self) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import SENTENCES
 from distributed_gradient import gradients, load
 from safetensors.torch import load_file, save_file
+from tiny import SENTENCES
 
 from hf_robustcse.data import text_hash
 from hf_robustcse.model import RobustCSEModel

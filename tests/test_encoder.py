@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import FAMILIES, SENTENCES, make_encoder
+from tiny import FAMILIES, SENTENCES, make_encoder
 from transformers import AutoModel, AutoTokenizer
 
 from hf_robustcse import SentenceTransformer
@@ -63,7 +63,10 @@ def test_a_training_step_reaches_every_weight_in_use(encoders, family):
 @pytest.mark.parametrize("kind", POOLERS)
 def test_pooler_against_a_loop(kind):
     torch.manual_seed(0)
-    x, mask = torch.randn(3, 5, 4, dtype=torch.float64), torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [1, 0, 0, 0, 0]])
+    x, mask = (
+        torch.randn(3, 5, 4, dtype=torch.float64),
+        torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [1, 0, 0, 0, 0]]),
+    )
     got = Pooler(kind)(x, mask)
     for i in range(3):
         real = [x[i, t] for t in range(5) if mask[i, t]]
@@ -149,7 +152,13 @@ assert np.abs(model.encode({SENTENCES!r}) - np.load({str(tmp_path / "want.npy")!
 def test_layout_has_no_pickle_and_no_remote_code(bert, tmp_path):
     RobustCSEModel.from_encoder(bert).save_pretrained(tmp_path)
     files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    assert {"config.json", "model.safetensors", "modules.json", "1_Pooling/config.json", "robustcse/config.json"} <= files
+    assert {
+        "config.json",
+        "model.safetensors",
+        "modules.json",
+        "1_Pooling/config.json",
+        "robustcse/config.json",
+    } <= files
     assert not [name for name in files if name.endswith((".bin", ".pt", ".pth", ".pkl", ".py"))]
     assert "auto_map" not in json.loads((tmp_path / "config.json").read_text())
 
@@ -170,7 +179,9 @@ def test_what_cannot_be_trained_is_refused(tmp_path, bert):
 
     ViTModel(ViTConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8, image_size=8,
                        patch_size=4)).save_pretrained(tmp_path / "vit")  # fmt: skip
-    T5Model(T5Config(vocab_size=16, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)).save_pretrained(tmp_path / "t5")
+    T5Model(T5Config(vocab_size=16, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)).save_pretrained(
+        tmp_path / "t5"
+    )
     with pytest.raises(UserError, match="no word embeddings"):
         RobustCSEModel.from_encoder(tmp_path / "vit")
     with pytest.raises(UserError, match="encoder-decoder"):

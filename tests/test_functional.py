@@ -844,9 +844,7 @@ LOSSES: dict[str, Loss] = {
             hard_negatives=h,
             hard_negative_weights=_HARD_WEIGHTS,
         ),
-        lambda a, p, g, h: oracle_info_nce(
-            a, p, 0.4, g, 0.7, _WEIGHTS.tolist(), h, _HARD_WEIGHTS.tolist()
-        ),
+        lambda a, p, g, h: oracle_info_nce(a, p, 0.4, g, 0.7, _WEIGHTS.tolist(), h, _HARD_WEIGHTS.tolist()),
         [(3, 2), (3, 2), (2, 2), (3, 2)],
     ),
     "info_nce_decoupled": (
@@ -1011,9 +1009,7 @@ def test_functions_are_pure(name: str) -> None:
 def test_tensors_may_be_named() -> None:
     assert torch.equal(F.cosine_matrix(a=X, b=Y), F.cosine_matrix(X, Y))
     assert torch.equal(F.info_nce(anchors=X, positives=Y), F.info_nce(X, Y))
-    assert torch.equal(
-        F.multi_positive_info_nce(anchors=X, positives=Y[None]), F.multi_positive_info_nce(X, Y[None])
-    )
+    assert torch.equal(F.multi_positive_info_nce(anchors=X, positives=Y[None]), F.multi_positive_info_nce(X, Y[None]))
     assert torch.equal(F.divergence(p_logits=X, q_logits=Y), F.divergence(X, Y))
     kinds = {"norm": "l2", "per": "token"}
     assert torch.equal(F.project(delta=CUBE, radius=0.5, **kinds), F.project(CUBE, 0.5, **kinds))

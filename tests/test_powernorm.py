@@ -41,9 +41,7 @@ class Oracle:
         """Gradients of the input, the weight and the bias."""
         n, features = len(gradient), range(self.features)
         scaled = [[self.weight[k] * row[k] for k in features] for row in gradient]
-        grad_x = [
-            [(scaled[i][k] - self.nu[k] * self.x_hat[i][k]) / self.psi[k] for k in features] for i in range(n)
-        ]
+        grad_x = [[(scaled[i][k] - self.nu[k] * self.x_hat[i][k]) / self.psi[k] for k in features] for i in range(n)]
         for k in features:
             gamma = math.fsum(self.x_hat[i][k] ** 2 for i in range(n)) / n
             lam = math.fsum(scaled[i][k] * self.x_hat[i][k] for i in range(n)) / n

@@ -9,8 +9,8 @@ from pathlib import Path
 import datasets
 import pytest
 import torch
-from conftest import SENTENCES
 from safetensors.torch import load_file
+from tiny import SENTENCES
 
 from hf_robustcse.data import ContrastiveCollator, Corpus, tokenize_corpus
 from hf_robustcse.errors import TrainingStopped, UserError
@@ -103,7 +103,11 @@ def test_evaluation_scores_the_published_embedding(model, tmp_path):
 def test_best_checkpoint_is_loaded_and_every_checkpoint_is_a_published_model(model, tmp_path):
     trainer = trainer_of(model, tmp_path, max_steps=6, save_total_limit=None)
     trainer.train()
-    scores = {log["step"]: log["eval_stsb_dev_spearman"] for log in trainer.state.log_history if "eval_stsb_dev_spearman" in log}
+    scores = {
+        log["step"]: log["eval_stsb_dev_spearman"]
+        for log in trainer.state.log_history
+        if "eval_stsb_dev_spearman" in log
+    }
     best = max(scores, key=scores.get)
     assert trainer.state.best_global_step == best
     for step in scores:
@@ -160,7 +164,9 @@ def test_collapse_stops_the_run(model, tmp_path):
 
     trainer.encode = collapse
     trainer.evaluate()
-    with pytest.raises(TrainingStopped, match=r"embeddings collapsed: eval_stsb_dev_embedding_std .* step 2.*contrastive"):
+    with pytest.raises(
+        TrainingStopped, match=r"embeddings collapsed: eval_stsb_dev_embedding_std .* step 2.*contrastive"
+    ):
         trainer.train()
 
 
@@ -182,7 +188,9 @@ def test_gradient_checkpointing_changes_nothing(bert, tmp_path, dropout):
     weights = []
     for checkpointing in (False, True):
         torch.manual_seed(0)
-        model = RobustCSEModel.from_encoder(bert, method="vadv", method_options={"vadv_lambda": 1.0, "vadv_dropout": dropout})
+        model = RobustCSEModel.from_encoder(
+            bert, method="vadv", method_options={"vadv_lambda": 1.0, "vadv_dropout": dropout}
+        )
         trainer_of(model, tmp_path / f"{checkpointing}", dev={}, gradient_checkpointing=checkpointing).train()
         weights.append(model.state_dict())
     assert all(torch.allclose(v, weights[1][k], atol=1e-6) for k, v in weights[0].items())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import SENTENCES
+from tiny import SENTENCES
 
 from hf_robustcse import functional
 from hf_robustcse.data import text_hash
@@ -96,7 +96,11 @@ def test_equal_texts_are_not_contrasted(bert):
 def test_supervised_pairs_and_triplets(bert):
     """Positives and hard negatives are views of their own; a hard negative that is somebody's positive is masked."""
     model = RobustCSEModel.from_encoder(bert, dropout=0.0).eval()
-    rows = [["the dog runs", "a dog", "a cat sleeps"], ["a bird", "the bird sees", "a dog"], ["night", "the night", "day"]]
+    rows = [
+        ["the dog runs", "a dog", "a cat sleeps"],
+        ["a bird", "the bird sees", "a dog"],
+        ["night", "the night", "day"],
+    ]
     ids, mask = batch_of(model, [text for row in rows for text in row])
     ids, mask = ids.view(3, 3, -1), mask.view(3, 3, -1)
     hashes = torch.tensor([[text_hash(text) for text in row] for row in rows])
@@ -113,7 +117,12 @@ def test_supervised_pairs_and_triplets(bert):
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("vad", "did you mean vadv"), ("nothing", "choose one of"), ("vadv+vadv", "names vadv twice"), ("", "unknown --method")],
+    [
+        ("vad", "did you mean vadv"),
+        ("nothing", "choose one of"),
+        ("vadv+vadv", "names vadv twice"),
+        ("", "unknown --method"),
+    ],
 )
 def test_impossible_methods(name, message):
     with pytest.raises(UserError, match=message):

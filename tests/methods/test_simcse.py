@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from conftest import SENTENCES
+from tiny import SENTENCES
 
 from hf_robustcse import functional
 from hf_robustcse.model import RobustCSEModel

@@ -10,7 +10,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from conftest import SENTENCES
+from tiny import SENTENCES
 
 from hf_robustcse.distributed import shared_normal
 from hf_robustcse.errors import UserError
@@ -67,7 +67,10 @@ def oracle(options, noise):
     reference = rows(clean, keys)
 
     def per_row(r):
-        return [divergence(p, q, options.vadv_divergence) for p, q in zip(reference, rows(encode_loop(X + r), keys), strict=True)]
+        return [
+            divergence(p, q, options.vadv_divergence)
+            for p, q in zip(reference, rows(encode_loop(X + r), keys), strict=True)
+        ]
 
     def project(r):
         for i in range(N):
@@ -190,6 +193,7 @@ def test_without_a_perturbation_both_sides_are_equal(model, dropout):
 def test_adversarial_beats_random(model):
     """The gradient step finds a direction that hurts more than noise of the same length does."""
     method = model.method.methods["vadv"]
+
     def value(**changes):
         method.options = dataclasses.replace(VAdv.Options(), vadv_dropout="off", vadv_epsilon=0.5, **changes)
         return step(model)["vadv"].item()

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# The open rows of GPU.md in one go: gpu_run.sh MODEL SENTENCES OUT
+set -euo pipefail
+model=$1 sentences=$2 out=$3
+cd "$(dirname "$0")/.."
+mkdir -p "$out"
+python -m pytest -q -m gpu | tee "$out/pytest_gpu.txt"
+python benchmarks/train_step.py --model_name_or_path "$model" --train_file "$sentences" --batch_size 64 --steps 50 \
+    --warmup 10 --rounds 5 --output_json "$out/train_step_gpu.json" | tee "$out/train_step_gpu.txt"
+for option in --bf16 --fp16 --torch_compile --gradient_checkpointing; do
+    name=${option#--}
+    python examples/run_unsup.py --method vadv --model_name_or_path "$model" --train_file "$sentences" --max_steps 100 \
+        --eval_tasks embedded_dev --eval_steps 50 --output_dir "$out/$name" "$option" --vadv_lambda 1 --disable_tqdm true \
+        > "$out/$name.txt" 2>&1 || echo "failed: $option" | tee -a "$out/failed.txt"
+    rm -rf "$out/$name"/checkpoint-* "$out/$name"/*.safetensors "$out/$name"/robustcse
+done
