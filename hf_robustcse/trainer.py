@@ -198,9 +198,9 @@ class RobustCSETrainer(Trainer):
         if not args.load_best_model_at_end:
             return False
         tested = [name for name, data in self.eval_data.items() if data.is_test]
-        metric = args.metric_for_best_model or ""
-        return any(metric.startswith(f"eval_{name}_") for name in tested) or (
-            metric == "eval_avg_spearman" and bool(tested)
+        of_tests = {f"eval_{name}_{metric}" for name in tested for metric in DEV_METRICS}
+        return args.metric_for_best_model in of_tests or (
+            args.metric_for_best_model == "eval_avg_spearman" and bool(tested)
         )
 
     def compute_loss(

@@ -131,6 +131,8 @@ def test_selection_on_a_test_set_is_refused(model, tmp_path):
     with pytest.raises(UserError, match="choose one of eval_stsb_dev_spearman"):
         trainer_of(model, tmp_path, metric_for_best_model="eval_sts")
     assert not trainer_of(model, tmp_path, dev=both).selected_on_test()
+    named_alike = {"stsb_dev": pairs(), "stsb": pairs("test")}
+    assert not trainer_of(model, tmp_path, dev=named_alike).selected_on_test()
     allowed = trainer_of(model, tmp_path, dev=both, metric_for_best_model="sts12_spearman", allow_test_selection=True)
     assert allowed.selected_on_test()
     lower = trainer_of(model, tmp_path, metric_for_best_model="stsb_dev_alignment")
