@@ -487,7 +487,7 @@ class Grammar:
 
 
 def corpus_sentence(grammar: Grammar, kind: str) -> tuple[str, list[Frame]]:
-    """A sentence of a kind (one of `KINDS`), or "" where the frames drawn do not suit it, with the frames that it says."""
+    """A sentence of a kind (one of `KINDS`), or "" where the frames drawn do not suit it, with the frames that it says."""  # noqa: E501
     rng = grammar.rng
     voice, one = Voice(rng), grammar.act()
     two, what = grammar.act(one.topic)._replace(mode=one.mode), grammar.quality(one.topic)

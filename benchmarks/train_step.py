@@ -83,7 +83,9 @@ def main() -> None:
         )
 
     def mnrl(folder: str, clock: Clock) -> SentenceTransformerTrainer:
-        transformer = Transformer(args.model_name_or_path, max_seq_length=args.max_seq_length)
+        transformer = Transformer(
+            args.model_name_or_path, max_seq_length=args.max_seq_length, model_kwargs={"dtype": torch.float32}
+        )
         pooling = Pooling(transformer.get_embedding_dimension(), "cls")
         model = SentenceTransformer(modules=[transformer, pooling])
         texts = corpus.dataset["text"]

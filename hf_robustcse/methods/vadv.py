@@ -26,15 +26,15 @@ class VAdv(Method):
     the weights while r is built. The noise is drawn on the global batch, so the number of processes does not change
     it, and from a counter that is saved with the model, so a resumed run draws what an uninterrupted one draws.
 
-    What the paper leaves open was chosen by the strength of the perturbation on Wikipedia sentences, F after the attack
-    divided by F under random noise on the same ball (benchmarks/vadv_attack.py and its results; the embedded encoder |
+    What the paper leaves open was chosen by the strength of the perturbation on Wikipedia sentences: F after the
+    attack over F under random noise on the same ball (benchmarks/vadv_attack.py and its results; embedded encoder |
     all-MiniLM-L6-v2, [CLS]; a word embedding's mean norm is 1.1 in both):
 
     * normalized step 134 | 296, literal step 2.6 | 1.3 (with eta = 100 it is 140 | 180): the literal one is too short;
     * sigma 1e-4 to 1e-2 are alike, 0.1 is a little weaker: 0.01; eta = 0.3 reaches 51 | 122, eta = 1 134 | 296;
     * epsilon 0.1: F = 0.003 | 0.001, 1: 0.09 | 0.03, 3: 0.14 | 0.05, where random noise hurts more as well;
-    * dropout shared 134 | 296, off 187 | 342, independent 4.0 | 4.6: independent masks alone make F = 0.03 | 0.004, so F
-      mostly measures dropout then.
+    * dropout shared 134 | 296, off 187 | 342, independent 4.0 | 4.6: independent masks alone make F = 0.03 | 0.004,
+      so F mostly measures dropout then.
 
     At lambda = 1e-6 the term is a millionth of the loss: the batch-norm head, not the perturbation, is then what differs
     from SimCSE. Nothing here says which lambda trains the best encoder; that has not been measured.
