@@ -169,6 +169,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
     except ValueError as error:  # the training arguments check themselves
         raise UserError(str(error)) from error
     model, data, training, run = parsed[:4]
+    training.output_dir = namespace["output_dir"]  # the stock default is one folder for all runs
     used = build(model.method).options()
     for options in parsed[4:]:
         for name, value in dataclasses.asdict(options).items():

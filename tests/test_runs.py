@@ -291,6 +291,13 @@ def test_sigterm_saves_a_checkpoint_and_exits_cleanly(bert, corpus, tmp_path):
         train(bert, corpus, folder)
 
 
+def test_the_default_output_dir_is_a_new_one_for_every_run(bert, corpus, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("simcse-bert", "simcse-bert-2"):
+        train(bert, corpus, tmp_path, output_dir=False, max_steps=1)
+        assert (tmp_path / "runs" / name / "results.json").is_file()
+
+
 @pytest.mark.slow
 def test_the_embedded_default(tmp_path):
     """The README's first command, without its installation: under five minutes and better than before."""

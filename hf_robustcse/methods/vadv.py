@@ -36,8 +36,8 @@ class VAdv(Method):
     * dropout shared 134 | 296, off 187 | 342, independent 4.0 | 4.6: independent masks alone make F = 0.03 | 0.004,
       so F mostly measures dropout then.
 
-    At lambda = 1e-6 the term is a millionth of the loss: the batch-norm head, not the perturbation, is then what differs
-    from SimCSE. Nothing here says which lambda trains the best encoder; that has not been measured.
+    At lambda = 1e-6 the term is a millionth of the loss: the batch-norm head, not the perturbation, is then what
+    differs from SimCSE. Nothing here says which lambda trains the best encoder; that has not been measured.
     """
 
     name = "vadv"
