@@ -187,10 +187,10 @@ TOPICS = """
   architect, electrician, builders/construction workers, painter; repair/mend: roof, broken+window, leaking+pipe,
   staircase, heating, chimney; build/put up ! pull down/tear down: garage, brick+wall, shed, skyscraper, garden fence,
   balcony; paint: door, ceiling, front gate, wooden+bench, kitchen walls; measure: floor, beam, bathroom tiles,
-  planks/boards, width of the gate; install/fit ! remove/take out: shower, sink, lamp/light, lift/elevator, wash basin,
-  radiator; use: hammer, electric+drill, ladder, saw, crane, screwdriver, wheelbarrow; is house, wall, roof, tower:
-  high/tall ! low, old ! new, solid/strong ! unsafe, nearly finished/almost complete; is hammer, drill, ladder, saw:
-  heavy ! light, useful/handy ! useless, broken, sharp ! blunt
+  planks/boards, the width of the gate; install/fit ! remove/take out: shower, sink, lamp/light, lift/elevator, wash
+  basin, radiator; use: hammer, electric+drill, ladder, saw, crane, screwdriver, wheelbarrow; is house, wall, roof,
+  tower: high/tall ! low, old ! new, solid/strong ! unsafe, nearly finished/almost complete; is hammer, drill, ladder,
+  saw: heavy ! light, useful/handy ! useless, broken, sharp ! blunt
 """
 
 
@@ -514,7 +514,7 @@ def corpus_sentence(grammar: Grammar, kind: str) -> tuple[str, list[Frame]]:
         return finish(f"there {'were' if plural else 'was'} no {thing} {where} {voice.word(pick(rng, PAST))}"), []
     if not (one.human and two.human) or one.what == two.what:
         return "", []
-    actor, plural = noun_phrase(voice, one.who, one.the_who)
+    actor, _ = noun_phrase(voice, one.who, one.the_who)
     two = two._replace(who=one.who)
     if kind == "order":
         tail = pick(rng, ["", f"before {verb_phrase(voice, two, 'ing', ())}"])

@@ -11,13 +11,19 @@ Without a model and a corpus it trains the tiny embedded encoder on the embedded
 
 from __future__ import annotations
 
-from hf_robustcse.errors import command
+from hf_robustcse.distributed import leave_group
+from hf_robustcse.errors import TrainingStopped, UserError, command
 from hf_robustcse.runs import parse_arguments, run
 
 
 @command
 def main() -> None:
-    run(parse_arguments())
+    try:
+        run(parse_arguments())
+    except (UserError, TrainingStopped):  # raised by every process; after another error the rest may still wait
+        leave_group()
+        raise
+    leave_group()
 
 
 if __name__ == "__main__":

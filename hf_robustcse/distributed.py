@@ -22,6 +22,12 @@ def rank() -> int:
     return dist.get_rank() if world_size() > 1 else 0
 
 
+def leave_group() -> None:
+    """Leave the process group, if there is one: its threads may abort a process that ends inside it."""
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
+
+
 class _AllReduceSum(torch.autograd.Function):
     """Sum over the processes; every process' loss depends on the sum, so gradients are summed as well."""
 

@@ -9,6 +9,7 @@ from accelerate import PartialState
 from safetensors.torch import load_file, save_file
 from torch.nn.parallel import DistributedDataParallel
 
+from hf_robustcse.distributed import leave_group
 from hf_robustcse.model import RobustCSEModel
 
 
@@ -41,3 +42,4 @@ if __name__ == "__main__":
         value /= state.num_processes
     if state.is_main_process:
         save_file({k: v.contiguous() for k, v in found.items()}, result)
+    leave_group()
