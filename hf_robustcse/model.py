@@ -15,8 +15,8 @@ from hf_robustcse import layout
 from hf_robustcse.encoder import SentenceEncoder, load_backbone
 from hf_robustcse.errors import UserError
 from hf_robustcse.methods import Batch, build
-from hf_robustcse.modules import HEADS, POOLERS, SharedNoise
-from hf_robustcse.perturb import dropout_off
+from hf_robustcse.modules import HEADS, POOLERS, SharedNoise, statistics_frozen
+from hf_robustcse.perturb import SharedDropout, dropout_off
 
 HUB_ARGUMENTS = ("revision", "token", "cache_dir", "local_files_only")
 
@@ -252,12 +252,19 @@ class RobustCSEModel(PreTrainedModel):
         if views == 1:
             embeds, masks = embeds.expand(2, -1, -1, -1), masks.expand(2, -1, -1)
         mask = masks[0].contiguous()
-        pooled = self.encoder(masks.flatten(0, 1), inputs_embeds=embeds.flatten(0, 1))
+        same_dropout = SharedDropout(embeds.device)
+        if self.method.replays:  # a mask can be drawn again only for a pass of the same shape
+            with same_dropout:
+                anchors = self.encoder(mask, inputs_embeds=embeds[0])
+            others = self.encoder(masks[1:].flatten(0, 1), inputs_embeds=embeds[1:].flatten(0, 1))
+            pooled = torch.cat([anchors, others])
+        else:
+            pooled = self.encoder(masks.flatten(0, 1), inputs_embeds=embeds.flatten(0, 1))
         h = self.encoder.head(pooled).split(count)
 
-        def encode(perturbed: Tensor, project: bool = True) -> Tensor:
-            x = self.encoder(mask, inputs_embeds=perturbed)
-            return self.encoder.head(x) if project else x
+        def project(x: Tensor) -> Tensor:
+            with statistics_frozen(self.encoder.head):
+                return self.encoder.head(x)
 
         batch = Batch(
             attention_mask=mask,
@@ -265,8 +272,10 @@ class RobustCSEModel(PreTrainedModel):
             pooled=pooled[:count],
             h=h[0],
             h_pos=h[1],
-            encode=encode,
+            encode=lambda perturbed: self.encoder(mask, inputs_embeds=perturbed),
+            project=project,
             dropout_free=lambda: dropout_off(self.encoder.backbone),
+            same_dropout=lambda: same_dropout,
             temperature=self.config.temperature,
         )
         loss, terms = self.method(batch, text_hash=text_hash, hard_negatives=h[2] if len(h) == 3 else None)

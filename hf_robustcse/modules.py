@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -48,22 +50,41 @@ class BatchNorm(nn.BatchNorm1d):
 
     ``torch.nn.SyncBatchNorm`` does this on GPUs only; here it also holds on CPU, so that a run on several processes
     has the gradient of one process with the whole batch wherever it runs. Input (N, d), N at least 2 while training.
+    While `tracking` is false, training passes leave the running statistics as they are.
     """
 
+    tracking = True
+
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training or world_size() == 1:
+        if not self.training or (world_size() == 1 and self.tracking):
             return super().forward(x)
+        if world_size() == 1:
+            return nn.functional.batch_norm(x, None, None, self.weight, self.bias, training=True, eps=self.eps)
         wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
         count = all_reduce_sum(wide.new_tensor(float(wide.shape[0])))
         mean = all_reduce_sum(wide.sum(dim=0)) / count
         centred = wide - mean
         variance = all_reduce_sum(centred.square().sum(dim=0)) / count
-        with torch.no_grad():
-            self.num_batches_tracked += 1
-            self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
-            self.running_var.lerp_((variance * count / (count - 1)).to(self.running_var.dtype), self.momentum)
+        if self.tracking:
+            with torch.no_grad():
+                self.num_batches_tracked += 1
+                self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
+                self.running_var.lerp_((variance * count / (count - 1)).to(self.running_var.dtype), self.momentum)
         normalised = centred * torch.rsqrt(variance + self.eps)
         return (normalised * self.weight + self.bias if self.affine else normalised).to(x.dtype)
+
+
+@contextlib.contextmanager
+def statistics_frozen(module: nn.Module) -> Iterator[None]:
+    """Passes in here normalise by their own batch, as in training, and leave no trace in the running statistics."""
+    norms = [child for child in module.modules() if isinstance(child, BatchNorm)]
+    for norm in norms:
+        norm.tracking = False
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.tracking = True
 
 
 class Head(nn.Sequential):

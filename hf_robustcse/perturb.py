@@ -22,28 +22,34 @@ def dropout_off(module: nn.Module) -> Iterator[None]:
 
 
 class SharedDropout:
-    """Passes that draw one and the same dropout mask: enter the object once for each.
+    """Passes that draw one and the same dropout mask: enter the object once for each, one after the other.
 
-    The random state at the first entry is replayed at every later one. After each pass the state is where one pass
-    leaves it, so the number of passes does not change what the rest of the step draws.
+    The random state at the first entry is replayed at every later one, after which the random state is what it was
+    before it: however many passes are replayed, the rest of the step draws what it would have drawn.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._state: tuple[Tensor, Tensor | None] | None = None
+        self._first: tuple[Tensor, Tensor | None] | None = None
+        self._outer: tuple[Tensor, Tensor | None] | None = None
 
     def __enter__(self) -> None:
         cuda = self._device.type == "cuda"
-        if self._state is None:
-            self._state = (torch.get_rng_state(), torch.cuda.get_rng_state(self._device) if cuda else None)
-            return
-        cpu_state, cuda_state = self._state
-        torch.set_rng_state(cpu_state)
-        if cuda_state is not None:
-            torch.cuda.set_rng_state(cuda_state, self._device)
+        now = (torch.get_rng_state(), torch.cuda.get_rng_state(self._device) if cuda else None)
+        if self._first is None:
+            self._first = now
+        else:
+            self._outer = now
+            self._set(self._first)
 
     def __exit__(self, *exc: object) -> None:
-        pass
+        if self._outer is not None:
+            self._set(self._outer)
+
+    def _set(self, state: tuple[Tensor, Tensor | None]) -> None:
+        torch.set_rng_state(state[0])
+        if state[1] is not None:
+            torch.cuda.set_rng_state(state[1], self._device)
 
 
 def finite_or_zero(gradient: Tensor) -> Tensor:

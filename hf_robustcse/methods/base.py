@@ -35,9 +35,10 @@ class Batch:
         pooled: (N, d) = f(x), with gradient.
         h: (N, d) = g(f(x)).
         h_pos: (N, d), the positives.
-        encode: (embeds (N, L, e), project=True) -> (N, d): h of other embeddings under the same mask, f with
-            ``project=False``.
+        encode: (embeds (N, L, e)) -> (N, d): f of other embeddings under the same mask.
+        project: (N, d) -> (N, d): g. Leaves the running statistics of its normalisations as they are.
         dropout_free: a context in which `encode` applies no dropout (the head keeps its mode).
+        same_dropout: a context in which `encode` applies the dropout masks of `pooled`; for methods that say `replays`.
         temperature: of every softmax over similarities.
     """
 
@@ -46,8 +47,10 @@ class Batch:
     pooled: Tensor
     h: Tensor
     h_pos: Tensor
-    encode: Callable[..., Tensor]
+    encode: Callable[[Tensor], Tensor]
+    project: Callable[[Tensor], Tensor]
     dropout_free: Callable[[], Any]
+    same_dropout: Callable[[], Any]
     temperature: float
 
 
@@ -96,6 +99,11 @@ class Method(nn.Module):
             if get_origin(kind) is Literal and value not in choices:
                 raise UserError(f"--{name} must be one of {', '.join(choices)}, not {value!r}")
 
+    @property
+    def replays(self) -> bool:
+        """Whether the method needs `Batch.same_dropout`."""
+        return False
+
     def forward(self, batch: Batch) -> Contribution:
         """The method's delta for `batch`."""
         return Contribution()
@@ -129,6 +137,11 @@ class Stack(nn.Module):
         """The projection head that its methods train with: the richest one wins."""
         heads = [method.head for method in self.methods.values()]
         return "mlp" if "mlp" in heads else heads[0]
+
+    @property
+    def replays(self) -> bool:
+        """Whether one of its methods needs `Batch.same_dropout`."""
+        return any(method.replays for method in self.methods.values())
 
     def options(self) -> dict[str, Any]:
         """All options of all methods, flat."""

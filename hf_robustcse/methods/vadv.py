@@ -15,7 +15,7 @@ from hf_robustcse.distributed import gather_rows
 from hf_robustcse.errors import UserError
 from hf_robustcse.methods.base import Batch, Contribution, Method, Paper, Term
 from hf_robustcse.modules import SharedNoise
-from hf_robustcse.perturb import SharedDropout, attack_scale, finite_or_zero
+from hf_robustcse.perturb import attack_scale, finite_or_zero
 
 
 class VAdv(Method):
@@ -93,7 +93,7 @@ class VAdv(Method):
             default="shared",
             metadata={
                 "help": "Dropout of the two sides of F: one shared mask, independent masks (F then measures dropout "
-                "noise as well, and the step saves one pass), or none."
+                "noise as well), or none (which costs a pass more)."
             },
         )
 
@@ -107,6 +107,11 @@ class VAdv(Method):
             raise UserError(f"--vadv_epsilon must be a number above 0, not {o.vadv_epsilon}")
         self.noise = SharedNoise()
 
+    @property
+    def replays(self) -> bool:
+        """With shared dropout the clean side is the anchors' own pass, and the other passes draw its masks again."""
+        return self.options.vadv_dropout == "shared"
+
     def forward(self, batch: Batch) -> Contribution:
         """One adversarial term, ``vadv``: F in nats, mean over the rows; see the class."""
         o = self.options
@@ -114,24 +119,29 @@ class VAdv(Method):
         device = embeds.device
         real = batch.attention_mask.unsqueeze(-1).to(embeds.dtype)  # padding is never perturbed
         similarity = o.vadv_distribution == "similarity"
-        shared = SharedDropout(device)
-        dropout = {"shared": lambda: shared, "independent": contextlib.nullcontext, "off": batch.dropout_free}[
+        dropout = {"shared": batch.same_dropout, "independent": contextlib.nullcontext, "off": batch.dropout_free}[
             o.vadv_dropout
         ]
 
-        if o.vadv_dropout == "independent":  # the contrastive pass has already paid for a clean side
-            clean = (batch.h if similarity else batch.pooled).detach()
-        else:
+        if o.vadv_dropout == "off":
             with torch.no_grad(), dropout():
-                clean = batch.encode(embeds, project=similarity)
-        keys = gather_rows(clean) if similarity else None
+                clean = batch.encode(embeds)
+        else:  # the contrastive pass has already paid for it
+            clean = batch.pooled.detach()
+        keys = None
+        if similarity:
+            with torch.no_grad():
+                clean = batch.project(clean)
+            keys = gather_rows(clean)
 
         def logits(x: Tensor) -> Tensor:
             return x if keys is None else functional.cosine_matrix(x, keys) / batch.temperature
 
         def distance(perturbed: Tensor) -> Tensor:
             with dropout():
-                x = batch.encode(perturbed, project=similarity)
+                x = batch.encode(perturbed)
+            if similarity:
+                x = batch.project(x)
             return functional.divergence(reference, logits(x), kind=o.vadv_divergence)
 
         reference = logits(clean)

@@ -100,13 +100,13 @@ def oracle(options, noise):
 def toy_batch():
     w, mask = torch.tensor(W), torch.tensor(MASK)
 
-    def encode(x, project=True):
+    def encode(x):
         return (torch.tanh(x @ w) * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
 
     embeds = torch.tensor(X, requires_grad=True)
     h = encode(embeds)
-    return Batch(attention_mask=mask, embeds=embeds, pooled=h, h=h, h_pos=h, encode=encode,
-                 dropout_free=contextlib.nullcontext, temperature=TEMPERATURE)  # fmt: skip
+    return Batch(attention_mask=mask, embeds=embeds, pooled=h, h=h, h_pos=h, encode=encode, project=lambda x: x,
+                 dropout_free=contextlib.nullcontext, same_dropout=contextlib.nullcontext, temperature=TEMPERATURE)  # fmt: skip
 
 
 GRID = [
@@ -151,9 +151,9 @@ def test_padding_is_never_perturbed_and_no_weight_gradient_is_taken():
     seen = []
     batch = toy_batch()
     inner = batch.encode
-    batch.encode = lambda x, project=True: (seen.append(x), inner(x))[1]
+    batch.encode = lambda x: (seen.append(x), inner(x))[1]
     VAdv(VAdv.Options(vadv_steps=3))(batch)
-    assert len(seen) == 1 + 3 + 1
+    assert len(seen) == 3 + 1  # the clean side is the pass that the contrastive loss has paid for
     padding = torch.tensor(MASK) == 0
     for x in seen:
         assert torch.equal(x.detach()[padding], batch.embeds.detach()[padding])
@@ -179,15 +179,34 @@ def test_attack_leaves_accumulated_gradients_alone(model):
     assert all(torch.equal(parameter.grad, before[name]) for name, parameter in model.named_parameters())
 
 
+@pytest.mark.parametrize("distribution", ["embedding", "similarity"])
 @pytest.mark.parametrize("dropout", ["shared", "off"])
-def test_without_a_perturbation_both_sides_are_equal(model, dropout):
+def test_without_a_perturbation_both_sides_are_equal(model, dropout, distribution):
     """With one dropout mask for both sides, or none, F measures the perturbation alone."""
     method = model.method.methods["vadv"]
-    method.options = dataclasses.replace(method.options, vadv_dropout=dropout, vadv_sigma=0.0, vadv_steps=0)
-    assert step(model)["vadv"] < 1e-9
+    method.options = dataclasses.replace(
+        method.options, vadv_dropout=dropout, vadv_sigma=0.0, vadv_steps=0, vadv_distribution=distribution
+    )
+    assert step(model)["vadv"] < 1e-7
     method.options = dataclasses.replace(method.options, vadv_dropout="independent")
     assert step(model)["vadv"] > 1e-5
     assert all(m.training for m in model.modules())
+
+
+def test_only_the_contrastive_pass_moves_the_running_statistics(bert):
+    """The attack normalises by its own batch and leaves no trace of it."""
+    after = []
+    for steps in (0, 3):
+        torch.manual_seed(0)
+        options = {"vadv_distribution": "similarity", "vadv_steps": steps}
+        model = RobustCSEModel.from_encoder(bert, method="vadv", method_options=options, head="mlp").train()
+        torch.manual_seed(1)
+        step(model)
+        after.append({name: value.clone() for name, value in model.encoder.head.named_buffers()})
+        drawn = torch.rand(1)  # nor do replayed passes change what is drawn next
+        after[-1]["drawn"] = drawn
+    assert all(torch.equal(value, after[1][name]) for name, value in after[0].items())
+    assert after[0]["1.num_batches_tracked"] == 1
 
 
 def test_adversarial_beats_random(model):
