@@ -105,8 +105,10 @@ def toy_batch():
 
     embeds = torch.tensor(X, requires_grad=True)
     h = encode(embeds)
-    return Batch(attention_mask=mask, embeds=embeds, pooled=h, h=h, h_pos=h, encode=encode, project=lambda x: x,
-                 dropout_free=contextlib.nullcontext, same_dropout=contextlib.nullcontext, temperature=TEMPERATURE)  # fmt: skip
+    return Batch(
+        attention_mask=mask, embeds=embeds, pooled=h, h=h, h_pos=h, encode=encode, project=lambda x: x,
+        dropout_free=contextlib.nullcontext, same_dropout=contextlib.nullcontext, temperature=TEMPERATURE,
+    )  # fmt: skip
 
 
 GRID = [
