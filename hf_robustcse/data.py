@@ -21,7 +21,7 @@ import shutil
 import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -219,7 +219,11 @@ def text_hash(text: str) -> int:
 
 
 def tokenize_corpus(
-    corpus: Corpus, tokenizer: PreTrainedTokenizerBase, max_length: int, num_proc: int | None = None
+    corpus: Corpus,
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+    num_proc: int | None = None,
+    keep_text: bool = False,
 ) -> datasets.Dataset | datasets.IterableDataset:
     """Tokenise every sentence once, with special tokens, cut at `max_length`.
 
@@ -231,10 +235,11 @@ def tokenize_corpus(
         tokenizer: any tokenizer with a padding token; it decides which end is cut.
         max_length: most tokens of a sentence, special tokens included.
         num_proc: processes to use; ignored when streaming. Fast tokenizers use all cores without.
+        keep_text: keep the sentences themselves, for methods that read them.
 
     Returns:
         A data set with the columns `input_ids` (V lists of ids), `text_hash` (V integers, see `text_hash`) and
-        `length` (tokens of the longest view), V being `corpus.views`.
+        `length` (tokens of the longest view), V being `corpus.views`; with `keep_text` also the texts.
 
     Raises:
         UserError: if the tokenizer has no padding token, `max_length` leaves no room for a word, or a sentence gives
@@ -244,12 +249,14 @@ def tokenize_corpus(
     special = tokenizer.num_special_tokens_to_add()
     if max_length <= special:
         raise UserError(f"max_length is {max_length}; with {special} special tokens it must be at least {special + 1}")
+    kept = {name: datasets.Value("string") for name in VIEWS[: corpus.views]} if keep_text else {}
     options: dict[str, Any] = {
         "batched": True,
-        "remove_columns": list(VIEWS[: corpus.views]),
+        "remove_columns": [] if keep_text else list(VIEWS[: corpus.views]),
         "fn_kwargs": {"tokenizer": tokenizer, "max_length": max_length},
         "features": datasets.Features(
-            {
+            kept
+            | {
                 "input_ids": datasets.List(datasets.List(datasets.Value("int32"))),
                 "text_hash": datasets.List(datasets.Value("int64")),
                 "length": datasets.Value("int32"),
@@ -270,13 +277,19 @@ class ContrastiveCollator:
 
     Args:
         tokenizer: the tokenizer of the rows, for its padding token.
+        extras: makes more tensors of the B anchors' texts, see `Stack.collate`; needs rows with ``keep_text``.
 
     Raises:
         UserError: if the tokenizer has no padding token.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        extras: Callable[[list[str]], dict[str, torch.Tensor]] | None = None,
+    ) -> None:
         self.pad_token_id = _pad_token_id(tokenizer)
+        self.extras = extras
 
     def __call__(self, rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
         """Collate B rows of `tokenize_corpus`, each with V views, the longest of L tokens.
@@ -285,7 +298,7 @@ class ContrastiveCollator:
             rows: mappings with `input_ids` and `text_hash`; other keys are ignored.
 
         Returns:
-            `input_ids` and `attention_mask`, both int64 of shape (B, V, L), and `text_hash`, int64 (B, V).
+            `input_ids` and `attention_mask`, both int64 of shape (B, V, L), `text_hash`, int64 (B, V), and the extras.
         """
         views = [view for row in rows for view in row["input_ids"]]
         lengths = torch.tensor([len(view) for view in views])
@@ -297,6 +310,7 @@ class ContrastiveCollator:
             "input_ids": input_ids.view(shape),
             "attention_mask": mask.long().view(shape),
             "text_hash": torch.tensor([row["text_hash"] for row in rows]),
+            **(self.extras([row[VIEWS[0]] for row in rows]) if self.extras else {}),
         }
 
 

@@ -123,8 +123,9 @@ def info_nce(
     *,
     temperature: float = 0.05,
     noise: Tensor | None = None,
-    noise_weight: float = 1.0,
+    noise_weight: float | Tensor = 1.0,
     negative_weights: Tensor | None = None,
+    extra_positives: Tensor | None = None,
     hard_negatives: Tensor | None = None,
     hard_negative_weights: Tensor | None = None,
     decoupled: bool = False,
@@ -139,16 +140,18 @@ def info_nce(
                                           + sum_j v_ij exp(s(h_i, q_j)/t) + c sum_k exp(s(h_i, g_k)/t) )
 
     with the cosine similarity s, `negative_weights` w, `hard_negatives` q and their weights v, `noise` g and its
-    weight c.
+    weight c. With `extra_positives` (RobustSentEmbed eq. 9) the positive's term is the sum over all kinds of
+    positives, and the negatives are those of the other rows, of every kind.
 
     Args:
         anchors: (n, d); rows are h_i. n = N, or fewer with `offset`.
         positives: (N, d); row i (``offset + i``) belongs to anchor i, the others are its in-batch negatives.
         temperature: t, above 0.
         noise: (M, d) negatives shared by all anchors.
-        noise_weight: c, at least 0.
+        noise_weight: c, at least 0: a number, or a tensor that broadcasts to (n, M).
         negative_weights: (n, N) multipliers, at least 0; a weight of exactly 0 removes the term whatever its
-            similarity. The entry of the positive is ignored.
+            similarity. The entry of the positive is ignored. They hold for every kind of positive.
+        extra_positives: (P, N, d), P more positives of each row.
         hard_negatives: (N, d); all of them are negatives of every anchor.
         hard_negative_weights: (n, N) multipliers of the hard negatives' terms.
         decoupled: leave the positive out of the denominator, as DCLR eq. 6 is printed (the loss can then be
@@ -176,32 +179,52 @@ def info_nce(
         raise ValueError(
             f"anchors {tuple(anchors.shape)} at offset {offset} do not fit positives {tuple(positives.shape)}"
         )
-    if noise_weight < 0:
+    if not isinstance(noise_weight, Tensor) and noise_weight < 0:
         raise ValueError(f"noise_weight must not be negative, not {noise_weight}")
     rows = torch.arange(count, device=anchors.device)
     own = rows + offset
     unit = _unit_rows(anchors)
-    logits = unit @ _unit_rows(positives).T / temperature
-    positive = logits[rows, own]
+    log_weights = None
     if negative_weights is not None:
-        log_weights = _log_weights("negative_weights", negative_weights, (count, total)).to(logits.dtype)
-        logits = logits + log_weights.index_put((rows, own), log_weights.new_zeros(()))
-    if decoupled:
-        logits = logits.index_put((rows, own), logits.new_tensor(-math.inf))
-    blocks = [logits]
+        log_weights = _log_weights("negative_weights", negative_weights, (count, total)).to(unit.dtype)
+        log_weights = log_weights.index_put((rows, own), log_weights.new_zeros(()))
+    kinds = [positives]
+    if extra_positives is not None:
+        if extra_positives.dim() != 3 or extra_positives.shape[1:] != positives.shape:
+            raise ValueError(
+                f"extra_positives must have shape (P, {total}, {positives.shape[1]}), not "
+                f"{tuple(extra_positives.shape)}"
+            )
+        kinds.extend(extra_positives)
+    blocks, positive = [], []
+    for kind in kinds:
+        logits = unit @ _unit_rows(kind).T / temperature
+        positive.append(logits[rows, own])
+        if log_weights is not None:
+            logits = logits + log_weights
+        if decoupled:
+            logits = logits.index_put((rows, own), logits.new_tensor(-math.inf))
+        blocks.append(logits)
     if hard_negatives is not None:
         _check_same(positives=positives, hard_negatives=hard_negatives)
         hard = unit @ _unit_rows(hard_negatives).T / temperature
         if hard_negative_weights is not None:
             hard = hard + _log_weights("hard_negative_weights", hard_negative_weights, (count, total)).to(hard.dtype)
         blocks.append(hard)
-    if noise is not None and noise.shape[0] > 0 and noise_weight > 0:
+    if noise is not None and noise.shape[0] > 0 and (isinstance(noise_weight, Tensor) or noise_weight > 0):
         _check_matrix(anchors=anchors, noise=noise)
-        blocks.append(unit @ _unit_rows(noise).T / temperature + math.log(noise_weight))
+        logits = unit @ _unit_rows(noise).T / temperature
+        if isinstance(noise_weight, Tensor):
+            shape = (count, noise.shape[0])
+            logits = logits + _log_weights("noise_weight", noise_weight.expand(shape), shape).to(logits.dtype)
+        else:
+            logits = logits + math.log(noise_weight)
+        blocks.append(logits)
     terms = torch.cat(blocks, dim=1)
     if decoupled and bool(torch.isneginf(terms).all(dim=1).any()):
         raise ValueError("decoupled=True leaves some anchor without any negative: the loss is not defined")
-    return (torch.logsumexp(terms, dim=1) - positive).mean()
+    attracted = positive[0] if len(positive) == 1 else torch.logsumexp(torch.stack(positive), dim=0)
+    return (torch.logsumexp(terms, dim=1) - attracted).mean()
 
 
 @_full_precision
@@ -227,10 +250,7 @@ def multi_positive_info_nce(anchors: Tensor, positives: Tensor, *, temperature: 
         raise ValueError(
             f"expected anchors (N, d) and positives (P, N, d), not {tuple(anchors.shape)} and {tuple(positives.shape)}"
         )
-    kinds, count, width = positives.shape
-    logits = _unit_rows(anchors) @ _unit_rows(positives).reshape(kinds * count, width).T / temperature
-    own = logits.view(count, kinds, count).diagonal(dim1=0, dim2=2)  # (P, N)
-    return (torch.logsumexp(logits, dim=1) - torch.logsumexp(own, dim=0)).mean()
+    return info_nce(anchors, positives[0], extra_positives=positives[1:], temperature=temperature)
 
 
 @_full_precision

@@ -231,7 +231,16 @@ class RobustCSEModel(PreTrainedModel):
             if isinstance(module, SharedNoise):
                 module.seed.fill_(seed)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, text_hash: Tensor | None = None) -> ModelOutput:
+    def _words(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """(N, L): true for the tokens of the text, no padding and no special tokens (an unknown word is a word)."""
+        tokenizer = self.tokenizer
+        special = set() if tokenizer is None else set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+        ids = torch.tensor(sorted(special), dtype=torch.long, device=input_ids.device)
+        return attention_mask.bool() & ~torch.isin(input_ids, ids)
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, text_hash: Tensor | None = None, **extras: Tensor
+    ) -> ModelOutput:
         """The training loss of a batch and its terms.
 
         Args:
@@ -239,6 +248,7 @@ class RobustCSEModel(PreTrainedModel):
                 mask; V = 2 sentence and positive; V = 3 sentence, positive and hard negative. Padding on the right.
             attention_mask: the same shape.
             text_hash: (N, V) numbers that are equal where texts are; rows that share a text are not contrasted.
+            **extras: what `Stack.collate` made of the texts.
 
         Returns:
             ``loss``, a scalar, and each of its terms by name.
@@ -268,17 +278,21 @@ class RobustCSEModel(PreTrainedModel):
 
         batch = Batch(
             attention_mask=mask,
+            words=self._words(input_ids[:, 0], mask),
+            extras=extras,
             embeds=embeds[0],
             pooled=pooled[:count],
             h=h[0],
             h_pos=h[1],
+            hard_negatives=h[2] if len(h) == 3 else None,
+            text_hash=text_hash,
             encode=lambda perturbed: self.encoder(mask, inputs_embeds=perturbed),
             project=project,
             dropout_free=lambda: dropout_off(self.encoder.backbone),
             same_dropout=lambda: same_dropout,
             temperature=self.config.temperature,
         )
-        loss, terms = self.method(batch, text_hash=text_hash, hard_negatives=h[2] if len(h) == 3 else None)
+        loss, terms = self.method(batch)
         return ModelOutput(loss=loss, **terms)
 
     def embed(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:

@@ -150,9 +150,17 @@ class SharedNoise(nn.Module):
 
     def forward(self, like: Tensor) -> Tensor:
         """Noise of the shape, type and device of `like` (n, ...), see `distributed.shared_normal`."""
-        noise = shared_normal(like, seed=(int(self.seed) << 32) + int(self.calls))
+        return shared_normal(like, seed=self._next())
+
+    def rows(self, count: int, like: Tensor) -> Tensor:
+        """`count` rows of noise, the same ones on every process; the width, type and device of `like` (n, d)."""
+        generator = torch.Generator(like.device).manual_seed(self._next())
+        return torch.randn(count, like.shape[1], generator=generator, dtype=like.dtype, device=like.device)
+
+    def _next(self) -> int:
+        seed = (int(self.seed) << 32) + int(self.calls)
         self.calls += 1
-        return noise
+        return seed
 
 
 class _PowerNormFunction(torch.autograd.Function):

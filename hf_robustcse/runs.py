@@ -499,10 +499,12 @@ def _run_one(arguments: Arguments, corpus: Corpus, dev: dict[str, StsData]) -> d
     folder = Path(training.output_dir)
     model = _load_model(arguments, corpus)
     model.train()
-    tokens = tokenize_corpus(corpus, model.tokenizer, data.max_seq_length, data.preprocessing_num_workers)
-    trainer = RobustCSETrainer(
-        model, training, train_dataset=tokens, data_collator=ContrastiveCollator(model.tokenizer), eval_dataset=dev
-    )
+    reads = model.method.needs_text
+    if reads:
+        model.method.collate(["a sentence"])  # what reads the texts has to load before anything is written
+    tokens = tokenize_corpus(corpus, model.tokenizer, data.max_seq_length, data.preprocessing_num_workers, reads)
+    collator = ContrastiveCollator(model.tokenizer, model.method.collate if reads else None)
+    trainer = RobustCSETrainer(model, training, train_dataset=tokens, data_collator=collator, eval_dataset=dev)
     manifest = _manifest(arguments, corpus, dev, model)
     checkpoint, earlier = _resume_point(training, manifest)
     negatives = manifest["negatives"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "hf_robustcse"
 ROOMS = [
-    "errors", "files", "functional", "distributed", "modules", "perturb", "encoder", "methods", "layout", "model",
+    "errors", "files", "functional", "distributed", "modules", "perturb", "encoder", "layout", "methods", "model",
     "data", "evaluation", "sentence_transformer", "trainer", "runs",
 ]  # fmt: skip
 

@@ -9,12 +9,16 @@ from typing import Any
 
 from hf_robustcse.errors import UserError
 from hf_robustcse.methods.base import Batch, Contribution, Method, Paper, Stack, Term
+from hf_robustcse.methods.dclr import DCLR
+from hf_robustcse.methods.gs_infonce import GSInfoNCE
 from hf_robustcse.methods.simcse import SimCSE
 from hf_robustcse.methods.vadv import VAdv
 
 METHODS: dict[str, type[Method]] = {
     "simcse": SimCSE,
     "vadv": VAdv,
+    "gs_infonce": GSInfoNCE,
+    "dclr": DCLR,
 }
 
 __all__ = ["METHODS", "Batch", "Contribution", "Method", "Paper", "Stack", "Term", "build"]

@@ -31,10 +31,15 @@ class Batch:
 
     Attributes:
         attention_mask: (N, L).
+        words: (N, L), true for the tokens of the text: no padding, no special tokens.
+        extras: what `Method.collate` made of the batch's texts.
         embeds: (N, L, e) word embeddings of the anchors, with gradient.
         pooled: (N, d) = f(x), with gradient.
         h: (N, d) = g(f(x)).
         h_pos: (N, d), the positives.
+        hard_negatives: (N, d), or None.
+        text_hash: (N, V) hashes of the sentences of each row (anchor, [positive, [hard negative]]), or None; equal
+            texts are never each other's negatives.
         encode: (embeds (N, L, e)) -> (N, d): f of other embeddings under the same mask.
         project: (N, d) -> (N, d): g. Leaves the running statistics of its normalisations as they are.
         dropout_free: a context in which `encode` applies no dropout (the head keeps its mode).
@@ -43,10 +48,14 @@ class Batch:
     """
 
     attention_mask: Tensor
+    words: Tensor
+    extras: dict[str, Tensor]
     embeds: Tensor
     pooled: Tensor
     h: Tensor
     h_pos: Tensor
+    hard_negatives: Tensor | None
+    text_hash: Tensor | None
     encode: Callable[[Tensor], Tensor]
     project: Callable[[Tensor], Tensor]
     dropout_free: Callable[[], Any]
@@ -66,11 +75,23 @@ class Term:
 class Contribution:
     """What one method adds to the loss of a batch; everything left empty adds nothing.
 
+    All but the terms goes into the one contrastive loss, see `functional.info_nce`.
+
     Attributes:
         terms: loss terms of its own, by name.
+        noise: (M, d) negatives shared by all anchors, the same on every process.
+        noise_weight: of the noise, a number or a tensor that broadcasts to (N, M).
+        negative_weights: (N, G) for this process' anchors and the G sentences of all processes.
+        positives: (N, d) each, more positives of this process' anchors.
+        decoupled: leave the positive out of the denominator.
     """
 
     terms: dict[str, Term] = dataclasses.field(default_factory=dict)
+    noise: Tensor | None = None
+    noise_weight: float | Tensor = 1.0
+    negative_weights: Tensor | None = None
+    positives: list[Tensor] = dataclasses.field(default_factory=list)
+    decoupled: bool = False
 
 
 class Method(nn.Module):
@@ -103,6 +124,15 @@ class Method(nn.Module):
     def replays(self) -> bool:
         """Whether the method needs `Batch.same_dropout`."""
         return False
+
+    @property
+    def needs_text(self) -> bool:
+        """Whether `collate` has to see the texts."""
+        return False
+
+    def collate(self, texts: list[str]) -> dict[str, Tensor]:
+        """What the method needs of the anchors' texts, by names of its own; runs in the data loader."""
+        return {}
 
     def forward(self, batch: Batch) -> Contribution:
         """The method's delta for `batch`."""
@@ -143,20 +173,24 @@ class Stack(nn.Module):
         """Whether one of its methods needs `Batch.same_dropout`."""
         return any(method.replays for method in self.methods.values())
 
+    @property
+    def needs_text(self) -> bool:
+        """Whether `collate` has to see the texts."""
+        return any(method.needs_text for method in self.methods.values())
+
+    def collate(self, texts: list[str]) -> dict[str, Tensor]:
+        """What its methods need of the anchors' texts."""
+        return {key: value for method in self.methods.values() for key, value in method.collate(texts).items()}
+
     def options(self) -> dict[str, Any]:
         """All options of all methods, flat."""
         return {k: v for method in self.methods.values() for k, v in dataclasses.asdict(method.options).items()}
 
-    def forward(
-        self, batch: Batch, *, text_hash: Tensor | None = None, hard_negatives: Tensor | None = None
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss of this process' rows and its named terms.
 
         Args:
             batch: see `Batch`.
-            text_hash: (N, V) hashes of the sentences of each row (anchor, [positive, [hard negative]]); equal texts
-                are never each other's negatives.
-            hard_negatives: (N, d).
 
         Returns:
             The scalar loss and {name: detached value}; the contrastive term is ``contrastive``.
@@ -164,14 +198,15 @@ class Stack(nn.Module):
         contributions = [method(batch) for method in self.methods.values()]
         terms: dict[str, Term] = {}
         if any(method.contrastive for method in self.methods.values()):
-            terms["contrastive"] = Term(self._contrastive(batch, text_hash, hard_negatives), 1.0)
+            terms["contrastive"] = Term(self._contrastive(batch, contributions), 1.0)
         for contribution in contributions:
             terms.update(contribution.terms)
         loss = torch.stack([term.weight * term.value for term in terms.values()]).sum()
         return loss, {name: term.value.detach() for name, term in terms.items()}
 
-    def _contrastive(self, batch: Batch, text_hash: Tensor | None, hard_negatives: Tensor | None) -> Tensor:
-        weights = hard_weights = None
+    def _contrastive(self, batch: Batch, contributions: list[Contribution]) -> Tensor:
+        text_hash, hard_negatives = batch.text_hash, batch.hard_negatives
+        weights = hard_weights = noise = noise_weight = extra = None
         if text_hash is not None:
             everyone = gather_rows(text_hash)
             ours, theirs = text_hash[:, :2], everyone[:, :2]  # of an anchor and its positive
@@ -180,12 +215,31 @@ class Stack(nn.Module):
             weights = (~same).to(torch.float32)
             if hard_negatives is not None:
                 hard_weights = (ours[:, :, None] != everyone[:, 2]).all(dim=1).to(torch.float32)
+        for contribution in contributions:
+            if contribution.negative_weights is not None:
+                weights = contribution.negative_weights if weights is None else weights * contribution.negative_weights
+        noisy = [c for c in contributions if c.noise is not None]
+        if noisy:
+            noise = torch.cat([c.noise for c in noisy])
+            noise_weight = torch.cat([_weight_matrix(c.noise_weight, len(batch.h), c.noise) for c in noisy], dim=1)
+        positives = [gather_rows(p) for c in contributions for p in c.positives]
+        if positives:
+            extra = torch.stack(positives)
         return functional.info_nce(
             batch.h,
             gather_rows(batch.h_pos),
             temperature=batch.temperature,
+            noise=noise,
+            noise_weight=1.0 if noise_weight is None else noise_weight,
             negative_weights=weights,
+            extra_positives=extra,
             hard_negatives=None if hard_negatives is None else gather_rows(hard_negatives),
             hard_negative_weights=hard_weights,
+            decoupled=any(c.decoupled for c in contributions),
             offset=rank() * len(batch.h),
         )
+
+
+def _weight_matrix(weight: float | Tensor, count: int, noise: Tensor) -> Tensor:
+    """A noise weight as a (count, M) tensor."""
+    return torch.as_tensor(weight, dtype=torch.float32, device=noise.device).expand(count, len(noise))

@@ -21,10 +21,11 @@ from hf_robustcse.perturb import attack_scale, finite_or_zero
 class VAdv(Method):
     """``L = L_cont + lambda * F(f(x; const), f(x + r))`` with an adversarial r, V-advCSE Algorithm 1, eq. 11-14.
 
-    r starts as N(0, sigma^2) noise on the word embeddings of the real tokens, is moved K times along the gradient of
-    the divergence F and kept in the epsilon-ball of each sentence. The clean side is a constant; no gradient reaches
-    the weights while r is built. The noise is drawn on the global batch, so the number of processes does not change
-    it, and from a counter that is saved with the model, so a resumed run draws what an uninterrupted one draws.
+    r starts as N(0, sigma^2) noise on the embeddings of the words (no padding, no special tokens), is moved K times
+    along the gradient of the divergence F and kept in the epsilon-ball of each sentence. The clean side is a
+    constant; no gradient reaches the weights while r is built. The noise is drawn on the global batch, so the number
+    of processes does not change it, and from a counter that is saved with the model, so a resumed run draws what an
+    uninterrupted one draws.
 
     What the paper leaves open was chosen by the strength of the perturbation on Wikipedia sentences: F after the
     attack over F under random noise on the same ball (benchmarks/vadv_attack.py and its results; embedded encoder |
@@ -117,7 +118,7 @@ class VAdv(Method):
         o = self.options
         embeds = batch.embeds.detach()
         device = embeds.device
-        real = batch.attention_mask.unsqueeze(-1).to(embeds.dtype)  # padding is never perturbed
+        real = batch.words.unsqueeze(-1).to(embeds.dtype)  # padding and special tokens are never perturbed
         similarity = o.vadv_distribution == "similarity"
         dropout = {"shared": batch.same_dropout, "independent": contextlib.nullcontext, "off": batch.dropout_free}[
             o.vadv_dropout
