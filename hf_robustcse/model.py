@@ -16,7 +16,7 @@ from hf_robustcse.encoder import SentenceEncoder, load_backbone
 from hf_robustcse.errors import UserError
 from hf_robustcse.methods import Batch, build
 from hf_robustcse.modules import HEADS, POOLERS, SharedNoise, statistics_frozen
-from hf_robustcse.perturb import SharedDropout, dropout_off
+from hf_robustcse.perturb import AUGMENTATIONS, SharedDropout, augment, dropout_off
 
 HUB_ARGUMENTS = ("revision", "token", "cache_dir", "local_files_only")
 
@@ -32,6 +32,8 @@ class RobustCSEConfig(PretrainedConfig):
         head: none, tanh or mlp; ``auto`` takes the method's own.
         keep_head: whether the head is part of the sentence embedding, or only of training.
         temperature: of every softmax over similarities, above 0.
+        augmentation: what makes the positive of an unlabelled sentence differ from it, see `perturb.augment`.
+        augmentation_rate: the part that a cutoff takes away, in [0, 1).
 
     Raises:
         UserError: for a value that is none of these.
@@ -48,6 +50,8 @@ class RobustCSEConfig(PretrainedConfig):
         head: str = "auto",
         keep_head: bool = False,
         temperature: float = 0.05,
+        augmentation: str = "dropout",
+        augmentation_rate: float = 0.15,
         **kwargs: Any,
     ) -> None:
         self.encoder = encoder
@@ -57,11 +61,17 @@ class RobustCSEConfig(PretrainedConfig):
         self.head = build(method, self.method_options).head if head == "auto" else head
         self.keep_head = keep_head
         self.temperature = temperature
-        for option, value, choices in (("pooler", pooler, POOLERS), ("head", self.head, HEADS)):
+        self.augmentation = augmentation
+        self.augmentation_rate = augmentation_rate
+        for option, value, choices in (
+            ("pooler", pooler, POOLERS), ("head", self.head, HEADS), ("augmentation", augmentation, AUGMENTATIONS),
+        ):  # fmt: skip
             if value not in choices:
                 raise UserError(f"--{option} must be one of {', '.join(choices)}, not {value!r}")
         if not temperature > 0:
             raise UserError(f"--temperature must be above 0, not {temperature}")
+        if not 0 <= augmentation_rate < 1:
+            raise UserError(f"--augmentation_rate must be at least 0 and below 1, not {augmentation_rate}")
         super().__init__(**kwargs)
 
 
@@ -110,6 +120,8 @@ class RobustCSEModel(PreTrainedModel):
         head: str = "auto",
         keep_head: bool = False,
         temperature: float = 0.05,
+        augmentation: str = "dropout",
+        augmentation_rate: float = 0.15,
         dropout: float | None = None,
         **kwargs: Any,
     ) -> RobustCSEModel:
@@ -117,12 +129,14 @@ class RobustCSEModel(PreTrainedModel):
 
         Args:
             model_name_or_path: a folder or Hub id that ``AutoModel`` loads.
-            method: as in `RobustCSEConfig`, like the next five.
+            method: as in `RobustCSEConfig`, like the next seven.
             method_options: see there.
             pooler: see there.
             head: see there.
             keep_head: see there.
             temperature: see there.
+            augmentation: see there.
+            augmentation_rate: see there.
             dropout: set every dropout probability of the encoder.
             **kwargs: for ``from_pretrained`` (revision, token, cache_dir, local_files_only, attn_implementation).
 
@@ -131,7 +145,7 @@ class RobustCSEModel(PreTrainedModel):
         """
         config = RobustCSEConfig(
             method=method, method_options=dict(method_options or {}), pooler=pooler, head=head, keep_head=keep_head,
-            temperature=temperature,
+            temperature=temperature, augmentation=augmentation, augmentation_rate=augmentation_rate,
         )  # fmt: skip
         name = os.fspath(model_name_or_path)
         model = cls(config, load_backbone(name, dropout=dropout, **kwargs))
@@ -259,8 +273,12 @@ class RobustCSEModel(PreTrainedModel):
         # One lookup and one pass for all views; the two views of an unlabelled sentence share the lookup.
         embeds = self.encoder.embed(input_ids.transpose(0, 1))
         masks = attention_mask.transpose(0, 1)
+        words = self._words(input_ids[:, 0], attention_mask[:, 0])
         if views == 1:
-            embeds, masks = embeds.expand(2, -1, -1, -1), masks.expand(2, -1, -1)
+            first = embeds[0]
+            second = augment(first, words, kind=self.config.augmentation, rate=self.config.augmentation_rate)
+            embeds = embeds.expand(2, -1, -1, -1) if second is first else torch.stack([first, second])
+            masks = masks.expand(2, -1, -1)
         mask = masks[0].contiguous()
         same_dropout = SharedDropout(embeds.device)
         if self.method.replays:  # a mask can be drawn again only for a pass of the same shape
@@ -278,7 +296,7 @@ class RobustCSEModel(PreTrainedModel):
 
         batch = Batch(
             attention_mask=mask,
-            words=self._words(input_ids[:, 0], mask),
+            words=words,
             extras=extras,
             embeds=embeds[0],
             pooled=pooled[:count],

@@ -66,3 +66,45 @@ def attack_scale(device: torch.device) -> float:
     """
     half = torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type) == torch.float16
     return 2.0**14 if half else 1.0
+
+
+AUGMENTATIONS = ("dropout", "shuffle", "feature-cutoff", "token-cutoff", "span-cutoff")
+
+
+def augment(embeds: Tensor, words: Tensor, *, kind: str, rate: float = 0.15) -> Tensor:
+    """Another view of sentences for the positive pair, the strategies of DCLR's Figure 3 (after Yan et al. 2021).
+
+    Args:
+        embeds: (N, L, e) word embeddings, before positions are added.
+        words: (N, L), true for the tokens that may change.
+        kind: ``shuffle`` the words of each sentence; ``feature-cutoff``: set a random part of the components to 0, the
+            same ones in all words of a sentence; ``token-cutoff``: set random words to 0; ``span-cutoff``: a span of
+            words; ``dropout``: nothing, the encoder's dropout makes the difference.
+        rate: the part that is cut, in [0, 1).
+
+    Returns:
+        (N, L, e).
+    """
+    count, length, width = embeds.shape
+    device = embeds.device
+    if kind == "dropout":
+        return embeds
+    if kind == "shuffle":
+        place = torch.arange(length, device=device).expand(count, -1)
+        # Words first, in order and at random; what is no word comes after them, in order both times.
+        goes = torch.where(words, place, place + length).argsort(dim=1)
+        comes = torch.where(words, torch.rand(count, length, device=device), place + 1.0).argsort(dim=1)
+        source = place.clone().scatter_(1, goes, comes)
+        return embeds.gather(1, source.unsqueeze(-1).expand(-1, -1, width))
+    if kind == "feature-cutoff":
+        cut = torch.rand(count, 1, width, device=device) < rate
+        return embeds.masked_fill(cut & words.unsqueeze(-1), 0.0)
+    if kind == "token-cutoff":
+        cut = torch.rand(count, length, device=device) < rate
+    else:
+        total = words.sum(dim=1, keepdim=True)
+        span = (rate * total).round()
+        start = (torch.rand(count, 1, device=device) * (total - span + 1)).floor()
+        number = words.cumsum(dim=1) - 1
+        cut = (number >= start) & (number < start + span)
+    return embeds.masked_fill((cut & words).unsqueeze(-1), 0.0)

@@ -38,6 +38,7 @@ ASSETS = Path(__file__).parent / "assets"
 EMBEDDED_ENCODER = ASSETS / "encoder"
 EMBEDDED_CORPUS = ASSETS / "corpus.txt.gz"
 EMBEDDED_RECIPE = ASSETS / "recipe.yaml"
+VARIANTS = ("paper", "reference")
 
 
 @dataclasses.dataclass
@@ -58,6 +59,14 @@ class ModelArguments:
         default=False, metadata={"help": "Export the head as part of the embedding (SimCSE does when supervised)."}
     )
     temperature: float = dataclasses.field(default=0.05, metadata={"help": "Temperature of the similarities."})
+    augmentation: str = dataclasses.field(
+        default="dropout",
+        metadata={
+            "help": "What makes the positive of a sentence: dropout, shuffle, feature-cutoff, token-cutoff or "
+            "span-cutoff (dropout applies in any case)."
+        },
+    )
+    augmentation_rate: float = dataclasses.field(default=0.15, metadata={"help": "The part that a cutoff takes away."})
     dropout: float | None = dataclasses.field(
         default=None, metadata={"help": "Set every dropout of the encoder (default: as its configuration says)."}
     )
@@ -108,6 +117,10 @@ class RunArguments:
     seeds: list[int] | None = dataclasses.field(
         default=None, metadata={"help": "Train once for each seed, report mean and standard deviation."}
     )
+    variant: str = dataclasses.field(
+        default="paper",
+        metadata={"help": "paper or reference: whose values of a recipe count where text and released code differ."},
+    )
     overwrite_output_dir: bool = dataclasses.field(
         default=False, metadata={"help": "Start anew in a folder that holds another run."}
     )
@@ -156,10 +169,12 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
         return namespace
 
     given = parse(argv)
-    recipe = _recipe_arguments(Path(given.recipe)) if given.recipe else []
+    if given.variant not in VARIANTS:
+        raise UserError(f"--variant must be one of {', '.join(VARIANTS)}, not {given.variant!r}")
+    recipe = _recipe_arguments(Path(given.recipe), given.variant) if given.recipe else []
     embedded = parse(recipe + argv).model_name_or_path is None
     if embedded and EMBEDDED_RECIPE.is_file():
-        recipe = _recipe_arguments(EMBEDDED_RECIPE) + recipe
+        recipe = _recipe_arguments(EMBEDDED_RECIPE, given.variant) + recipe
     namespace = vars(parse(recipe + argv))
     try:
         parsed = [
@@ -181,8 +196,11 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
     return Arguments(model, data, training, run, used, embedded, command_line(["run_unsup.py", *argv]))
 
 
-def _recipe_arguments(path: Path) -> list[str]:
-    """A recipe as command-line arguments, so that both are checked by the same parser."""
+def _recipe_arguments(path: Path, variant: str) -> list[str]:
+    """A recipe as command-line arguments, so that both are checked by the same parser.
+
+    A value ``{paper: x, reference: y}`` is that of `variant`; without an entry for it the option keeps its default.
+    """
     try:
         recipe = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -191,6 +209,10 @@ def _recipe_arguments(path: Path) -> list[str]:
         raise UserError(f"the recipe {path} must hold lines of the form option: value")
     arguments = []
     for key, value in recipe.items():
+        if isinstance(value, dict):
+            if not set(value) <= set(VARIANTS):
+                raise UserError(f"the recipe {path}: {key} may have values for {' and '.join(VARIANTS)} only")
+            value = value.get(variant)
         if value is None:
             continue
         arguments.append(f"--{key}")
@@ -370,12 +392,18 @@ def _load_model(arguments: Arguments, corpus: Corpus) -> RobustCSEModel:
             head=m.head,
             keep_head=m.keep_head,
             temperature=m.temperature,
+            augmentation=m.augmentation,
+            augmentation_rate=m.augmentation_rate,
             dropout=dropout,
             **keywords,
         )
 
     model = load(m.dropout)
-    if corpus.views > 1 or has_dropout(model):
+    if corpus.views > 1 and m.augmentation != "dropout":
+        raise UserError(
+            f"--augmentation {m.augmentation} makes positives, and this corpus brings its own: leave it out"
+        )
+    if corpus.views > 1 or has_dropout(model) or m.augmentation != "dropout":
         return model
     if m.dropout == 0:
         say("note: --dropout 0 makes both views of a sentence identical; the positive pairs teach nothing")
@@ -464,6 +492,8 @@ def _manifest(arguments: Arguments, corpus: Corpus, dev: dict[str, StsData], mod
             "pooler": model.config.pooler,
             "head": model.config.head,
             "temperature": model.config.temperature,
+            "augmentation": model.config.augmentation,
+            "augmentation_rate": model.config.augmentation_rate,
             "corpus_sha256": corpus.report.sha256 if corpus.report else None,
             "max_seq_length": arguments.data.max_seq_length,
             "batch": batch,

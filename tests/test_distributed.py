@@ -19,11 +19,15 @@ from hf_robustcse.model import RobustCSEModel
 
 ROOT = Path(__file__).parents[1]
 VADV = {"vadv_lambda": 1.0, "vadv_steps": 2, "vadv_sigma": 0.05}
+SELF = {"dclr_complement": "self", "dclr_threshold": 0.99}
 CASES = {
     "simcse": ("simcse", {}),
     "vadv": ("vadv", VADV),
     "vadv-similarity": ("vadv", {**VADV, "vadv_distribution": "similarity", "vadv_norm": "linf"}),
     "vadv-literal": ("vadv", {**VADV, "vadv_step": "literal", "vadv_step_size": 50.0}),
+    "gs_infonce": ("gs_infonce", {"gs_mu": 0.5, "gs_multiple": 1.5}),
+    "dclr": ("dclr", {"dclr_step": "relative", "dclr_step_size": 0.1, **SELF}),
+    "dclr+vadv+gs_infonce": ("dclr+vadv+gs_infonce", {**VADV, **SELF, "dclr_noise_weights": "complement"}),
 }
 
 

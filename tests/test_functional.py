@@ -1198,3 +1198,33 @@ def test_negative_radius_is_refused(norm: str) -> None:
 def test_negative_weights_are_refused(extra: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="weight"):
         F.info_nce(X, Y, **extra)
+
+
+def test_info_nce_with_a_weight_for_each_noise_vector_and_several_positives():
+    """The full denominator: w for every kind of positive, c for each anchor and noise vector."""
+    torch.manual_seed(0)
+    h, p, *extra = torch.randn(4, 3, 5, dtype=torch.float64)
+    noise = torch.randn(4, 5, dtype=torch.float64)
+    w, c = torch.rand(3, 3, dtype=torch.float64), torch.rand(3, 4, dtype=torch.float64)
+    w[0, 1] = c[2, 0] = 0.0
+
+    total = 0.0
+    kinds = [p.tolist(), *(x.tolist() for x in extra)]
+    for i, anchor in enumerate(h.tolist()):
+        above = sum(math.exp(cos(anchor, kind[i]) / 0.5) for kind in kinds)
+        below = above
+        for kind in kinds:
+            for j in range(3):
+                if j != i:
+                    below += float(w[i, j]) * math.exp(cos(anchor, kind[j]) / 0.5)
+        for k, vector in enumerate(noise.tolist()):
+            below += float(c[i, k]) * math.exp(cos(anchor, vector) / 0.5)
+        total -= math.log(above / below)
+    got = F.info_nce(
+        h, p, temperature=0.5, noise=noise, noise_weight=c, negative_weights=w, extra_positives=torch.stack(extra)
+    )
+    assert got.item() == pytest.approx(total / 3, rel=1e-12)
+    with pytest.raises(ValueError, match="extra_positives must have shape"):
+        F.info_nce(h, p, extra_positives=p)
+    with pytest.raises(ValueError, match="noise_weight must not be negative"):
+        F.info_nce(h, p, noise=noise, noise_weight=-c)

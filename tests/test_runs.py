@@ -77,6 +77,29 @@ def test_a_run_leaves_model_results_and_manifest(bert, corpus, tmp_path, capsys)
         assert "hf_" not in path.read_text().replace("hf_robustcse", "").replace("hf_argparser", "")
 
 
+RECIPES = sorted((ROOT / "examples" / "recipes").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("variant", ["paper", "reference"])
+def test_published_recipes_parse(recipe, variant, tmp_path):
+    arguments = parse_arguments([str(recipe), "--variant", variant, "--output_dir", str(tmp_path)])
+    assert recipe.stem.startswith(arguments.model.method.replace("_", "-"))
+    if recipe.stem == "dclr-bert-base":
+        assert arguments.method_options["dclr_decoupled"] == (variant == "paper")
+    if recipe.stem == "gs-infonce-bert-base":
+        assert arguments.model.dropout == (None if variant == "paper" else 0.2)
+
+
+def test_a_variant_that_does_not_exist(tmp_path):
+    with pytest.raises(UserError, match="--variant must be one of paper, reference"):
+        parse_arguments(["--variant", "code"])
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("temperature: {book: 1}\n")
+    with pytest.raises(UserError, match="temperature may have values for paper and reference only"):
+        parse_arguments([str(recipe)])
+
+
 def test_recipe_and_overrides(bert, corpus, tmp_path):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(

@@ -155,6 +155,9 @@ class Stack(nn.Module):
         for name in names:
             if names.count(name) > 1:
                 raise UserError(f"--method {'+'.join(names)} names {name} twice")
+        rest = [method.name for method in methods if method.contrastive and method.name != "simcse"]
+        if "simcse" in names and rest:
+            raise UserError(f"--method {'+'.join(names)}: the loss of simcse is part of {rest[0]}; leave simcse out")
         self.methods = nn.ModuleDict({method.name: method for method in methods})
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,19 @@ def test_files_keys_and_tests_agree():
     assert all(METHODS[name].name == name for name in METHODS)
 
 
-@pytest.mark.parametrize("name", METHODS)
+def stacks():
+    """Every method and every pair of which `Stack` makes one loss."""
+    found = list(METHODS)
+    for pair in itertools.combinations(METHODS, 2):
+        try:
+            build("+".join(pair))
+        except UserError:
+            continue
+        found.append("+".join(pair))
+    return found
+
+
+@pytest.mark.parametrize("name", stacks())
 def test_contract(name, bert):
     torch.manual_seed(0)
     model = RobustCSEModel.from_encoder(bert, method=name).train()
@@ -79,6 +92,33 @@ def test_no_step_holds_a_three_dimensional_similarity(name, bert):
     assert largest <= max(2 * count * length * 32, 3 * count * count, 2 * count * 2 * length * length)
 
 
+def test_a_stack_is_the_sum_of_its_parts(bert):
+    """One contrastive loss with all noise and all weights, and every term of its own on top."""
+    options = {"gs_lambda": 0.5, "dclr_complement": "self", "dclr_threshold": 0.99, "vadv_lambda": 0.1}
+    torch.manual_seed(0)
+    model = RobustCSEModel.from_encoder(
+        bert, method="gs_infonce+dclr+vadv", method_options=options, head="tanh", dropout=0.0
+    ).train()
+    state = {key: value.clone() for key, value in model.state_dict().items()}
+    ids, mask = batch_of(model)
+    out = model(ids, mask)
+    assert torch.allclose(out["loss"], out["contrastive"] + 0.1 * out["vadv"])
+    model.load_state_dict(state)
+    with torch.no_grad():
+        pooled = model.encoder(mask, input_ids=ids)
+        h = model.encoder.head(pooled)
+        gaussian = model.method.methods["gs_infonce"].noise.rows(3 * len(ids), h)
+        start = model.method.methods["dclr"].noise.rows(len(ids), h)
+        want = functional.info_nce(
+            h,
+            h,
+            noise=torch.cat([gaussian, functional.ascend_noise(start, h, h)]),
+            noise_weight=torch.cat([torch.full((3 * len(ids),), 0.5), torch.ones(len(ids))]),
+            negative_weights=functional.instance_weights(functional.cosine_matrix(pooled, pooled), 0.99),
+        )
+    assert torch.allclose(out["contrastive"], want, atol=1e-5)
+
+
 def test_equal_texts_are_not_contrasted(bert):
     torch.manual_seed(0)
     model = RobustCSEModel.from_encoder(bert, dropout=0.0).eval()
@@ -122,6 +162,7 @@ def test_supervised_pairs_and_triplets(bert):
         ("nothing", "choose one of"),
         ("vadv+vadv", "names vadv twice"),
         ("", "unknown --method"),
+        ("simcse+vadv", "the loss of simcse is part of vadv; leave simcse out"),
     ],
 )
 def test_impossible_methods(name, message):
