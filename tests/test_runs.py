@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from transformers import AutoConfig, AutoModel
 
 from hf_robustcse import SentenceTransformer
 from hf_robustcse.errors import UserError
+from hf_robustcse.methods import METHODS
 from hf_robustcse.runs import has_dropout, parse_arguments, run
 
 ROOT = Path(__file__).parents[1]
@@ -285,6 +287,19 @@ def test_killed_in_epoch_two_and_resumed_is_bit_equal(bert, corpus, tmp_path):
         assert a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
     a, b = (json.loads((tmp_path / n / "results.json").read_text()) for n in ("whole", "broken"))
     assert a["tasks"] == b["tasks"] and a["before"] == b["before"] and a["selection"] == b["selection"]
+
+
+@pytest.mark.parametrize("method", [*METHODS, "gs_infonce+dclr+vadv"])
+def test_every_method_resumes_bit_equal_across_an_epoch(method, bert, corpus, tmp_path):
+    """6 steps an epoch; the run goes on from step 4 and ends at step 10."""
+    more = {"dclr_complement": "self"} if "dclr" in method else {}
+    common = {"method": method, "max_steps": 10, "per_device_train_batch_size": 64, "eval_steps": 4, **more}
+    train(bert, corpus, tmp_path / "whole", **common)
+    shutil.copytree(tmp_path / "whole" / "checkpoint-4", tmp_path / "again" / "checkpoint-4")
+    shutil.copy(tmp_path / "whole" / "manifest.json", tmp_path / "again")
+    train(bert, corpus, tmp_path / "again", resume_from_checkpoint="last", **common)
+    a, b = (state_of(tmp_path / folder / "checkpoint-10") for folder in ("whole", "again"))
+    assert a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
 
 
 def test_sigterm_saves_a_checkpoint_and_exits_cleanly(bert, corpus, tmp_path):

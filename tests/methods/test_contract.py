@@ -65,6 +65,23 @@ def test_contract(name, bert):
     assert torch.equal(again(ids, mask)["loss"], first)  # a seed repeats, and all state went through the files
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", METHODS)
+def test_half_precision_stays_finite(name, dtype, bert):
+    torch.manual_seed(0)
+    model = RobustCSEModel.from_encoder(bert, method=name).train()
+    ids, mask = batch_of(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for _ in range(20):
+        with torch.autocast("cpu", dtype):
+            output = model(ids, mask)
+        assert all(value.isfinite().all() for value in output.values())
+        (output["loss"] * 2.0**8).backward()
+        assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_no_step_holds_a_three_dimensional_similarity(name, bert):
     """Nothing of the size (N, M, d), forward or backward."""
