@@ -27,7 +27,7 @@ from hf_robustcse.methods.vadv import VAdv
 
 SETTINGS: list[dict[str, object]] = [
     {},
-    *({"vadv_sigma": v} for v in (1e-4, 1e-3, 0.1)),
+    *({"vadv_sigma": v} for v in (1e-4, 1e-2, 0.1)),
     *({"vadv_epsilon": v, "vadv_step_size": v} for v in (0.1, 0.3, 3.0)),
     {"vadv_step_size": 0.3},
     {"vadv_step_size": 3.0},
