@@ -7,6 +7,15 @@ mkdir -p "$out"
 python -m pytest -q -m gpu | tee "$out/pytest_gpu.txt"
 python benchmarks/train_step.py --model_name_or_path "$model" --train_file "$sentences" --batch_size 64 --steps 50 \
     --warmup 10 --rounds 5 --output_json "$out/train_step_gpu.json" | tee "$out/train_step_gpu.txt"
+python benchmarks/noise_cost.py --output_json "$out/noise_cost_gs_gpu.json"
+python benchmarks/noise_cost.py --steps 4 --output_json "$out/noise_cost_dclr_gpu.json"
+for option in --bf16 --fp16; do
+    name=stack-${option#--}
+    python examples/run_unsup.py --method gs_infonce+dclr+vadv --dclr_complement self --model_name_or_path "$model" \
+        --train_file "$sentences" --max_steps 200 --eval_tasks embedded_dev --eval_steps 100 --output_dir "$out/$name" \
+        "$option" --disable_tqdm true > "$out/$name.txt" 2>&1 || echo "failed: $name" | tee -a "$out/failed.txt"
+    rm -rf "$out/$name"/checkpoint-* "$out/$name"/*.safetensors "$out/$name"/robustcse
+done
 for option in --bf16 --fp16 --torch_compile --gradient_checkpointing; do
     name=${option#--}
     python examples/run_unsup.py --method vadv --model_name_or_path "$model" --train_file "$sentences" --max_steps 100 \

@@ -1,0 +1,119 @@
+"""Seconds and peak memory of the noise negatives, against the broadcasting similarity that the released codes use.
+
+    python benchmarks/noise_cost.py --batch_size 512 --multiple 5 --width 1024 --output_json out.json
+
+Both compute GS-InfoNCE's loss (and with ``--steps`` DCLR's ascent before it) and its gradient for random embeddings of
+the same seed, alternately, each in a process of its own for the peak of its resident memory. The released codes call
+``torch.nn.CosineSimilarity(dim=-1)`` on ``h.unsqueeze(1)`` and ``noise.unsqueeze(0)``, which holds (N, M, d) numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import resource
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from hf_robustcse import functional
+from hf_robustcse.evaluation.results import library_versions
+from hf_robustcse.files import write_json
+
+
+def broadcast_loss(h: torch.Tensor, positives: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    """The same loss by broadcasting."""
+    similarity = torch.nn.CosineSimilarity(dim=-1)
+    logits = [similarity(h.unsqueeze(1), other.unsqueeze(0)) / 0.05 for other in (positives, noise)]
+    return torch.nn.functional.cross_entropy(torch.cat(logits, dim=1), torch.arange(len(h), device=h.device))
+
+
+def broadcast_ascent(noise: torch.Tensor, h: torch.Tensor, steps: int) -> torch.Tensor:
+    """DCLR eq. 2-4 by broadcasting."""
+    similarity = torch.nn.CosineSimilarity(dim=-1)
+    for _ in range(steps):
+        noise = noise.detach().requires_grad_(True)
+        value = torch.logsumexp(similarity(h.unsqueeze(1), noise.unsqueeze(0)) / 0.05, dim=1).mean()
+        (gradient,) = torch.autograd.grad(value, noise)
+        noise = noise.detach() + 1e-3 * torch.nn.functional.normalize(gradient, dim=1)
+    return noise
+
+
+def measure(args: argparse.Namespace) -> None:
+    """One system in this process; prints JSON."""
+    torch.manual_seed(0)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    h, positives = (torch.randn(args.batch_size, args.width, device=device, requires_grad=True) for _ in range(2))
+    noise = torch.randn(round(args.multiple * args.batch_size), args.width, device=device)
+    seconds = []
+    for _ in range(args.repeats + 1):
+        started = time.perf_counter()
+        if args.system == "matrix":
+            moved = functional.ascend_noise(noise, h, positives, steps=args.steps)
+            loss = functional.info_nce(h, positives, noise=moved)
+        else:
+            loss = broadcast_loss(h, positives, broadcast_ascent(noise, h.detach(), args.steps))
+        loss.backward()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - started)
+    peak = (
+        torch.cuda.max_memory_allocated()
+        if device == "cuda"
+        else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    )
+    print(json.dumps({"seconds": seconds[1:], "peak_bytes": peak, "loss": loss.item()}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch_size", type=int, default=512)
+    parser.add_argument("--multiple", type=float, default=5.0)
+    parser.add_argument("--width", type=int, default=1024)
+    parser.add_argument("--steps", type=int, default=0, help="ascent steps: 0 is GS-InfoNCE, 4 DCLR")
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--output_json", type=Path)
+    parser.add_argument("--system", choices=["matrix", "broadcast"], help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.system:
+        measure(args)
+        return
+    found: dict[str, list[dict]] = {"matrix": [], "broadcast": []}
+    for _ in tqdm(range(args.rounds), unit="round"):
+        for system, results in found.items():
+            command = [sys.executable, *sys.argv, "--system", system]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            results.append(json.loads(done.stdout.splitlines()[-1]))
+    a, b = found["matrix"][0]["loss"], found["broadcast"][0]["loss"]
+    if abs(a - b) > 1e-3 * abs(b):
+        sys.exit(f"the two losses differ: {a} and {b}")
+    seconds = {k: statistics.median(s for r in v for s in r["seconds"]) for k, v in found.items()}
+    peak = {k: max(r["peak_bytes"] for r in v) for k, v in found.items()}
+    cuda = torch.cuda.is_available()
+    record = {
+        "command": shlex.join(["python", *sys.argv]),
+        "device": torch.cuda.get_device_name() if cuda else f"cpu, {torch.get_num_threads()} threads",
+        "machine": platform.machine(),
+        "library_versions": library_versions(),
+        "batch_size": args.batch_size, "multiple": args.multiple, "width": args.width, "steps": args.steps,
+        "median_seconds": seconds, "peak_bytes": peak,
+        "ratios": {
+            "seconds broadcast/matrix": seconds["broadcast"] / seconds["matrix"],
+            "peak broadcast/matrix": peak["broadcast"] / peak["matrix"],
+        },
+    }  # fmt: skip
+    print(json.dumps(record["ratios"], indent=2))
+    if args.output_json:
+        write_json(args.output_json, record)
+
+
+if __name__ == "__main__":
+    main()
