@@ -19,11 +19,14 @@ from hf_robustcse.model import RobustCSEModel
 
 ROOT = Path(__file__).parents[1]
 VADV = {"vadv_lambda": 1.0, "vadv_steps": 2, "vadv_sigma": 0.05}
+RSE = {"rse_epsilon": 0.1, "rse_alpha": 0.01, "rse_pgd_steps": 3, "rse_fgsm_steps": 2, "rse_lambda1": 1.0}
 CASES = {
     "simcse": ("simcse", {}),
     "vadv": ("vadv", VADV),
     "vadv-similarity": ("vadv", {**VADV, "vadv_distribution": "similarity", "vadv_norm": "linf"}),
     "vadv-literal": ("vadv", {**VADV, "vadv_step": "literal", "vadv_step_size": 50.0}),
+    "robustsentembed": ("robustsentembed", {**RSE, "rse_lambda2": 1.0, "rse_table_start": 0.1}),
+    "robustsentembed-l2": ("robustsentembed", {**RSE, "rse_lambda2": 0.0, "rse_norm": "l2"}),
 }
 
 
@@ -37,10 +40,12 @@ def launch(*arguments: object, processes: int = 2) -> str:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_gradient_of_two_processes_is_that_of_one(case, bert, tmp_path):
+def test_gradient_of_two_processes_is_that_of_one(case, bert, masked_lm, tmp_path):
     method, options = CASES[case]
     torch.manual_seed(0)
-    model = RobustCSEModel.from_encoder(bert, method=method, method_options=options)
+    # The encoder of the masked language model is its own generator.
+    encoder = masked_lm if options.get("rse_lambda2") else bert
+    model = RobustCSEModel.from_encoder(encoder, method=method, method_options=options)
     model.set_seed(11)
     model.save_pretrained(tmp_path / "model")
     texts = [*SENTENCES[:5], SENTENCES[1], *SENTENCES[5:7]]  # a duplicate across the two halves
