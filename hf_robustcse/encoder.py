@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, PreTrainedModel
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer, PretrainedConfig, PreTrainedModel
 
 from hf_robustcse.errors import UserError
 from hf_robustcse.modules import Head, Pooler
@@ -34,16 +36,17 @@ class SentenceEncoder(nn.Module):
         self.backbone = backbone
         self.pooler = Pooler(pooler)
         self.head = Head(head, self.width)
-        own_pooler = getattr(backbone, "pooler", None)
-        if isinstance(own_pooler, nn.Module):
-            # BERT's next-sentence pooler is saved with the backbone but takes no part: without this DDP would wait for
-            # its gradient.
-            own_pooler.requires_grad_(False)
+        freeze_own_pooler(backbone)
 
     @property
     def width(self) -> int:
         """d, the width of a sentence embedding."""
         return self.backbone.config.hidden_size
+
+    @property
+    def embedding_width(self) -> int:
+        """e, the width of a word embedding."""
+        return self.backbone.get_input_embeddings().embedding_dim
 
     def embed(self, input_ids: Tensor) -> Tensor:
         """Word embeddings (N, L, e) of (N, L) ids; e may differ from d."""
@@ -75,6 +78,13 @@ class SentenceEncoder(nn.Module):
             first, second = layers
             tokens = (output.hidden_states[first] + output.hidden_states[second]) / 2
         return self.pooler(tokens, attention_mask)
+
+
+def freeze_own_pooler(backbone: PreTrainedModel) -> None:
+    """BERT's next-sentence pooler takes no part here: without this DDP would wait for its gradient."""
+    own_pooler = getattr(backbone, "pooler", None)
+    if isinstance(own_pooler, nn.Module):
+        own_pooler.requires_grad_(False)
 
 
 def check_backbone(backbone: PreTrainedModel) -> None:
@@ -128,6 +138,49 @@ def load_backbone(model_name_or_path: str, *, dropout: float | None = None, **kw
             f"{missing[0]}"
         )
     return backbone
+
+
+def blind_backbone(config: PretrainedConfig, layers: int) -> PreTrainedModel:
+    """An encoder of the same kind, initialised at random, that reads ``inputs_embeds`` and has no word embeddings.
+
+    Args:
+        config: of the encoder that it takes after; not changed.
+        layers: how many, from 1 to those of `config`.
+    """
+    config = copy.deepcopy(config)
+    config.num_hidden_layers = layers
+    if getattr(config, "layer_types", None):
+        config.layer_types = config.layer_types[:layers]
+    backbone = AutoModel.from_config(config, dtype=torch.float32)
+    backbone.set_input_embeddings(nn.Identity())
+    freeze_own_pooler(backbone)
+    return backbone
+
+
+def load_masked_lm(name: str | None, vocabulary: int) -> tuple[PreTrainedModel, int]:
+    """A frozen masked language model in float32 on the CPU, and the id of its mask token.
+
+    Args:
+        name: folder or Hub id, or None if none is known.
+        vocabulary: how many tokens it must know.
+
+    Raises:
+        UserError: if it cannot be loaded, or has no trained head, no mask token or another vocabulary.
+    """
+    if name is None:
+        raise UserError("none is named")
+    try:
+        model, info = AutoModelForMaskedLM.from_pretrained(name, dtype=torch.float32, output_loading_info=True)
+        mask_token = AutoTokenizer.from_pretrained(name).mask_token_id
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"cannot load {name!r} ({str(error).strip().splitlines()[0]})") from error
+    if info["missing_keys"]:
+        raise UserError(f"{name!r} has no trained head for masked tokens")
+    if mask_token is None:
+        raise UserError(f"the tokenizer of {name!r} has no mask token")
+    if model.config.vocab_size != vocabulary:
+        raise UserError(f"{name!r} has {model.config.vocab_size} tokens, the encoder {vocabulary}")
+    return model.eval().requires_grad_(False), mask_token
 
 
 def set_dropout(config: object, probability: float) -> list[str]:

@@ -22,6 +22,8 @@ Divergence = Literal["js", "kl", "skl"]
 NORMS = ("linf", "l2", "l1")
 PERS = ("token", "sentence")
 DIVERGENCES = ("js", "kl", "skl")
+ORDERS = {"linf": math.inf, "l2": 2, "l1": 1}
+"""Norm -> the order that ``torch.linalg.vector_norm`` takes."""
 
 
 def _full_precision(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -358,8 +360,7 @@ def ascent_direction(grad: Tensor, *, norm: Norm = "l2", per: Per = "sentence") 
         return grad
     largest = groups.abs().amax(dim=1, keepdim=True)
     scaled = groups / largest.masked_fill(largest == 0, 1.0)
-    order = {"linf": math.inf, "l2": 2, "l1": 1}[norm]
-    size = torch.linalg.vector_norm(scaled, ord=order, dim=1, keepdim=True)
+    size = torch.linalg.vector_norm(scaled, ord=ORDERS[norm], dim=1, keepdim=True)
     return (scaled / size.masked_fill(size == 0, 1.0)).reshape(grad.shape)
 
 

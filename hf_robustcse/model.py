@@ -102,6 +102,7 @@ class RobustCSEModel(PreTrainedModel):
         config.encoder = backbone.config.to_diff_dict() | {"model_type": backbone.config.model_type}
         self.encoder = SentenceEncoder(backbone, pooler=config.pooler, head=config.head)
         self.method = build(config.method, config.method_options)
+        self.method.attach(backbone.config, self.encoder.embedding_width)
         config.method_options = self.method.options()
         self.tokenizer: Any | None = None
         self.post_init()
@@ -294,7 +295,11 @@ class RobustCSEModel(PreTrainedModel):
             with statistics_frozen(self.encoder.head):
                 return self.encoder.head(x)
 
+        def encode(x: Tensor) -> Tensor:
+            return self.encoder(mask.repeat(len(x) // count, 1), inputs_embeds=x)
+
         batch = Batch(
+            input_ids=input_ids[:, 0],
             attention_mask=mask,
             words=words,
             extras=extras,
@@ -304,7 +309,8 @@ class RobustCSEModel(PreTrainedModel):
             h_pos=h[1],
             hard_negatives=h[2] if len(h) == 3 else None,
             text_hash=text_hash,
-            encode=lambda perturbed: self.encoder(mask, inputs_embeds=perturbed),
+            embed=self.encoder.embed,
+            encode=encode,
             project=project,
             dropout_free=lambda: dropout_off(self.encoder.backbone),
             same_dropout=lambda: same_dropout,

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
+
+from hf_robustcse import functional
+from hf_robustcse.distributed import gather_rows, maximum
 
 
 @contextlib.contextmanager
@@ -66,6 +70,124 @@ def attack_scale(device: torch.device) -> float:
     """
     half = torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type) == torch.float16
     return 2.0**14 if half else 1.0
+
+
+def scaling_index(eta: Tensor, norm: functional.Norm) -> Tensor:
+    """RobustSentEmbed eq. 2: ``n_i = ||eta_i|| / max_j ||eta_j||`` over the tokens of a sentence.
+
+    Args:
+        eta: (N, L, e).
+        norm: linf, l2 or l1.
+
+    Returns:
+        (N, L, 1) in [0, 1]; 1 for a token without a perturbation, which the equation would leave without one forever.
+    """
+    largest = eta.abs().amax(dim=(1, 2), keepdim=True)  # divided out: a square would underflow
+    size = torch.linalg.vector_norm(
+        eta / largest.masked_fill(largest == 0, 1.0), ord=functional.ORDERS[norm], dim=2, keepdim=True
+    )
+    index = size / size.amax(dim=1, keepdim=True).masked_fill(largest == 0, 1.0)
+    return index.masked_fill((eta == 0).all(dim=2, keepdim=True), 1.0)
+
+
+def token_step(eta: Tensor, gradient: Tensor, *, size: float, radius: float, norm: functional.Norm) -> Tensor:
+    """RobustSentEmbed eq. 3-4: ``n_i (eta_i + size G_i / ||G_i||)`` for each token, then the ball of the sentence.
+
+    Args:
+        eta: (N, L, e).
+        gradient: G, (N, L, e).
+        size: alpha.
+        radius: epsilon.
+        norm: of the index, the step and the ball.
+
+    Returns:
+        (N, L, e).
+    """
+    direction = functional.ascent_direction(gradient, norm=norm, per="token")
+    return functional.project(scaling_index(eta, norm) * (eta + size * direction), radius, norm=norm)
+
+
+def pgd_step(delta: Tensor, gradient: Tensor, *, size: float, radius: float, norm: functional.Norm) -> Tensor:
+    """RobustSentEmbed eq. 5: ``delta + size G / ||G||`` for each sentence, then its ball; shapes as in `token_step`."""
+    return functional.project(delta + size * functional.ascent_direction(gradient, norm=norm), radius, norm=norm)
+
+
+def fgsm_step(delta: Tensor, gradient: Tensor, *, size: float, radius: float, norm: functional.Norm) -> Tensor:
+    """RobustSentEmbed eq. 6: ``delta + size sign(G)``, then the sentence's ball; shapes as in `token_step`."""
+    return functional.project(delta + size * gradient.sign(), radius, norm=norm)
+
+
+@dataclasses.dataclass
+class Chain:
+    """One gradient ascent among several: where it starts, (N, L, e), its update (point, gradient) and its steps."""
+
+    start: Tensor
+    update: Callable[[Tensor, Tensor], Tensor]
+    steps: int
+
+
+def ascend_together(chains: Sequence[Chain], objective: Callable[[Tensor], Tensor]) -> list[Tensor]:
+    """Independent ascents that share their forward and backward passes.
+
+    Args:
+        chains: all of one shape (N, L, e).
+        objective: maps the C chains that are not done yet, (C, N, L, e), to the scalar sum of their objectives.
+
+    Returns:
+        The last point of each chain, detached.
+    """
+    points = [chain.start.detach() for chain in chains]
+    done = 0
+    for end in sorted({chain.steps for chain in chains if chain.steps > 0}):
+        live = [i for i, chain in enumerate(chains) if chain.steps >= end]
+
+        def update(point: Tensor, gradient: Tensor, live: list[int] = live) -> Tensor:
+            return torch.stack([chains[i].update(p, g) for i, p, g in zip(live, point, gradient, strict=True)])
+
+        last = functional.ascend(torch.stack([points[i] for i in live]), objective, update, steps=end - done)
+        for i, point in zip(live, last, strict=True):
+            points[i] = point
+        done = end
+    return points
+
+
+class TokenTable(nn.Module):
+    """The perturbation of every token of the vocabulary, shared by the corpus (after Li & Qiu 2021).
+
+    The table is a buffer: saved, resumed, and the same on every process.
+
+    Args:
+        tokens: |V|.
+        width: e.
+        start: its numbers are uniform in ``[-start, start] / sqrt(e)``.
+    """
+
+    def __init__(self, tokens: int, width: int, start: float = 0.0) -> None:
+        super().__init__()
+        self.register_buffer("rows", torch.zeros(tokens, width))
+        if start:
+            self.rows.uniform_(-start, start).div_(width**0.5)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        """(N, L) ids to (N, L, e)."""
+        return self.rows[input_ids]
+
+    @torch.no_grad()
+    def write(self, input_ids: Tensor, words: Tensor, eta: Tensor) -> None:
+        """Give each token of the global batch the mean of its perturbations there.
+
+        Args:
+            input_ids: (N, L); L may differ between processes.
+            words: (N, L), the occurrences that count.
+            eta: (N, L, e).
+        """
+        missing = maximum(input_ids.shape[1], input_ids.device) - input_ids.shape[1]
+        pad = nn.functional.pad
+        ids = gather_rows(pad(input_ids, (0, missing)))
+        words = gather_rows(pad(words.to(torch.uint8), (0, missing))).bool()
+        eta = gather_rows(pad(eta.to(self.rows.dtype), (0, 0, 0, missing)))[words]
+        tokens, inverse, counts = ids[words].unique(return_inverse=True, return_counts=True)
+        self.rows[tokens] = eta.new_zeros(len(tokens), eta.shape[1]).index_add(0, inverse, eta) / counts.unsqueeze(1)
 
 
 AUGMENTATIONS = ("dropout", "shuffle", "feature-cutoff", "token-cutoff", "span-cutoff")

@@ -29,6 +29,12 @@ def encoders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
+def masked_lm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny random BERT with its head for masked tokens."""
+    return make_encoder(tmp_path_factory.mktemp("encoders") / "masked-lm", masked_lm=True)
+
+
+@pytest.fixture(scope="session")
 def bert(encoders: dict[str, Path]) -> Path:
     """The folder of a tiny random BERT."""
     return encoders["bert"]

@@ -20,6 +20,7 @@ from hf_robustcse.model import RobustCSEModel
 ROOT = Path(__file__).parents[1]
 VADV = {"vadv_lambda": 1.0, "vadv_steps": 2, "vadv_sigma": 0.05}
 SELF = {"dclr_complement": "self", "dclr_threshold": 0.99}
+RSE = {"rse_epsilon": 0.1, "rse_alpha": 0.01, "rse_pgd_steps": 3, "rse_fgsm_steps": 2, "rse_lambda1": 1.0}
 CASES = {
     "simcse": ("simcse", {}),
     "vadv": ("vadv", VADV),
@@ -28,6 +29,8 @@ CASES = {
     "gs_infonce": ("gs_infonce", {"gs_mu": 0.5, "gs_multiple": 1.5}),
     "dclr": ("dclr", {"dclr_step": "relative", "dclr_step_size": 0.1, **SELF}),
     "dclr+vadv+gs_infonce": ("dclr+vadv+gs_infonce", {**VADV, **SELF, "dclr_noise_weights": "complement"}),
+    "robustsentembed": ("robustsentembed", {**RSE, "rse_lambda2": 1.0, "rse_table_start": 0.1}),
+    "robustsentembed-l2": ("robustsentembed", {**RSE, "rse_lambda2": 0.0, "rse_norm": "l2"}),
 }
 
 
@@ -41,10 +44,12 @@ def launch(*arguments: object, processes: int = 2) -> str:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_gradient_of_two_processes_is_that_of_one(case, bert, tmp_path):
+def test_gradient_of_two_processes_is_that_of_one(case, bert, masked_lm, tmp_path):
     method, options = CASES[case]
     torch.manual_seed(0)
-    model = RobustCSEModel.from_encoder(bert, method=method, method_options=options)
+    # The encoder of the masked language model is its own generator.
+    encoder = masked_lm if options.get("rse_lambda2") else bert
+    model = RobustCSEModel.from_encoder(encoder, method=method, method_options=options)
     model.set_seed(11)
     model.save_pretrained(tmp_path / "model")
     texts = [*SENTENCES[:5], SENTENCES[1], *SENTENCES[5:7]]  # a duplicate across the two halves

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedTokenizerFast
 
 WORDS = """a the dog cat man woman child bird runs sleeps eats sees reads plays
 in on under near park house garden river red big small old happy quickly
@@ -63,8 +63,8 @@ def make_tokenizer(pad_first: bool = True) -> PreTrainedTokenizerFast:
     )  # fmt: skip
 
 
-def make_encoder(folder: Path, family: str = "bert", seed: int = 0, **changes: object) -> Path:
-    """Save a tiny random encoder and its tokenizer; returns the folder."""
+def make_encoder(folder: Path, family: str = "bert", seed: int = 0, masked_lm: bool = False, **changes: object) -> Path:
+    """Save a tiny random encoder, or masked language model, and its tokenizer; returns the folder."""
     own = FAMILIES[family]
     sizes = {
         k: v
@@ -73,7 +73,7 @@ def make_encoder(folder: Path, family: str = "bert", seed: int = 0, **changes: o
     }
     config = AutoConfig.for_model(family, **{**sizes, "pad_token_id": 0, **own, **changes})
     torch.manual_seed(seed)
-    model = AutoModel.from_config(config)
+    model = (AutoModelForMaskedLM if masked_lm else AutoModel).from_config(config)
     for name, parameter in model.named_parameters():  # wider than 0.02, so that differences are not rounding
         if "norm" not in name.lower() and parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=0.2)

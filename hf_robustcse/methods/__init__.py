@@ -11,6 +11,7 @@ from hf_robustcse.errors import UserError
 from hf_robustcse.methods.base import Batch, Contribution, Method, Paper, Stack, Term
 from hf_robustcse.methods.dclr import DCLR
 from hf_robustcse.methods.gs_infonce import GSInfoNCE
+from hf_robustcse.methods.robustsentembed import RobustSentEmbed
 from hf_robustcse.methods.simcse import SimCSE
 from hf_robustcse.methods.vadv import VAdv
 
@@ -19,6 +20,7 @@ METHODS: dict[str, type[Method]] = {
     "vadv": VAdv,
     "gs_infonce": GSInfoNCE,
     "dclr": DCLR,
+    "robustsentembed": RobustSentEmbed,
 }
 
 __all__ = ["METHODS", "Batch", "Contribution", "Method", "Paper", "Stack", "Term", "build"]

@@ -30,6 +30,7 @@ class Batch:
     """One process' share of a training batch, N sentences of at most L tokens.
 
     Attributes:
+        input_ids: (N, L), the anchors' tokens.
         attention_mask: (N, L).
         words: (N, L), true for the tokens of the text: no padding, no special tokens.
         extras: what `Method.collate` made of the batch's texts.
@@ -40,13 +41,17 @@ class Batch:
         hard_negatives: (N, d), or None.
         text_hash: (N, V) hashes of the sentences of each row (anchor, [positive, [hard negative]]), or None; equal
             texts are never each other's negatives.
-        encode: (embeds (N, L, e)) -> (N, d): f of other embeddings under the same mask.
-        project: (N, d) -> (N, d): g. Leaves the running statistics of its normalisations as they are.
+        embed: (ids (N, L)) -> (N, L, e): the encoder's word embeddings of other tokens.
+        encode: (embeds (C * N, L, e)) -> (C * N, d): f of other embeddings under the same mask; C versions of the
+            batch, one after the other, share a pass.
+        project: (N, d) -> (N, d): g. Leaves the running statistics of its normalisations as they are, and normalises
+            by the rows that it is given: one version of the batch at a time.
         dropout_free: a context in which `encode` applies no dropout (the head keeps its mode).
         same_dropout: a context in which `encode` applies the dropout masks of `pooled`; for methods that say `replays`.
         temperature: of every softmax over similarities.
     """
 
+    input_ids: Tensor
     attention_mask: Tensor
     words: Tensor
     extras: dict[str, Tensor]
@@ -56,6 +61,7 @@ class Batch:
     h_pos: Tensor
     hard_negatives: Tensor | None
     text_hash: Tensor | None
+    embed: Callable[[Tensor], Tensor]
     encode: Callable[[Tensor], Tensor]
     project: Callable[[Tensor], Tensor]
     dropout_free: Callable[[], Any]
@@ -120,6 +126,16 @@ class Method(nn.Module):
             if get_origin(kind) is Literal and value not in choices:
                 raise UserError(f"--{name} must be one of {', '.join(choices)}, not {value!r}")
 
+    def attach(self, config: Any, embedding_width: int) -> None:
+        """Build the state whose shape the encoder decides; called once, before any weights are loaded.
+
+        A default that depends on the encoder is written into `options` here, so that the checkpoint says what it was.
+
+        Args:
+            config: the backbone's configuration, not to be changed.
+            embedding_width: e, the width of its word embeddings.
+        """
+
     @property
     def replays(self) -> bool:
         """Whether the method needs `Batch.same_dropout`."""
@@ -171,6 +187,11 @@ class Stack(nn.Module):
         heads = [method.head for method in self.methods.values()]
         return "mlp" if "mlp" in heads else heads[0]
 
+    def attach(self, config: Any, embedding_width: int) -> None:
+        """Tell every method about the encoder, see `Method.attach`."""
+        for method in self.methods.values():
+            method.attach(config, embedding_width)
+
     @property
     def replays(self) -> bool:
         """Whether one of its methods needs `Batch.same_dropout`."""
@@ -208,19 +229,14 @@ class Stack(nn.Module):
         return loss, {name: term.value.detach() for name, term in terms.items()}
 
     def _contrastive(self, batch: Batch, contributions: list[Contribution]) -> Tensor:
-        text_hash, hard_negatives = batch.text_hash, batch.hard_negatives
-        weights = hard_weights = noise = noise_weight = extra = None
-        if text_hash is not None:
-            everyone = gather_rows(text_hash)
-            ours, theirs = text_hash[:, :2], everyone[:, :2]  # of an anchor and its positive
-            # Two rows that share a text are no negatives of each other; a hard negative that is one of them is none.
-            same = (ours[:, :, None, None] == theirs.T[None, None]).flatten(1, 2).any(dim=1)
-            weights = (~same).to(torch.float32)
-            if hard_negatives is not None:
-                hard_weights = (ours[:, :, None] != everyone[:, 2]).all(dim=1).to(torch.float32)
+        keys = global_keys(batch)
+        noise = noise_weight = extra = None
         for contribution in contributions:
             if contribution.negative_weights is not None:
-                weights = contribution.negative_weights if weights is None else weights * contribution.negative_weights
+                weights = keys["negative_weights"]
+                keys["negative_weights"] = (
+                    contribution.negative_weights if weights is None else weights * contribution.negative_weights
+                )
         noisy = [c for c in contributions if c.noise is not None]
         if noisy:
             noise = torch.cat([c.noise for c in noisy])
@@ -230,17 +246,39 @@ class Stack(nn.Module):
             extra = torch.stack(positives)
         return functional.info_nce(
             batch.h,
-            gather_rows(batch.h_pos),
-            temperature=batch.temperature,
+            **keys,
             noise=noise,
             noise_weight=1.0 if noise_weight is None else noise_weight,
-            negative_weights=weights,
             extra_positives=extra,
-            hard_negatives=None if hard_negatives is None else gather_rows(hard_negatives),
-            hard_negative_weights=hard_weights,
             decoupled=any(c.decoupled for c in contributions),
-            offset=rank() * len(batch.h),
         )
+
+
+def global_keys(batch: Batch) -> dict[str, Any]:
+    """What `functional.info_nce` contrasts this process' anchors, or other versions of them, with.
+
+    Returns:
+        Its arguments but the anchors: the positives and hard negatives of all processes, with gradient, the weights
+        that keep equal texts from being contrasted, the temperature, and where this process' rows begin.
+    """
+    text_hash, hard_negatives = batch.text_hash, batch.hard_negatives
+    weights = hard_weights = None
+    if text_hash is not None:
+        everyone = gather_rows(text_hash)
+        ours, theirs = text_hash[:, :2], everyone[:, :2]  # of an anchor and its positive
+        # Two rows that share a text are no negatives of each other; a hard negative that is one of them is none.
+        same = (ours[:, :, None, None] == theirs.T[None, None]).flatten(1, 2).any(dim=1)
+        weights = (~same).to(torch.float32)
+        if hard_negatives is not None:
+            hard_weights = (ours[:, :, None] != everyone[:, 2]).all(dim=1).to(torch.float32)
+    return {
+        "positives": gather_rows(batch.h_pos),
+        "temperature": batch.temperature,
+        "negative_weights": weights,
+        "hard_negatives": None if hard_negatives is None else gather_rows(hard_negatives),
+        "hard_negative_weights": hard_weights,
+        "offset": rank() * len(batch.h),
+    }
 
 
 def _weight_matrix(weight: float | Tensor, count: int, noise: Tensor) -> Tensor:
