@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny import SENTENCES, WORDS, make_encoder
+from tiny import SENTENCES, WORDS, make_encoder, options_of
 from transformers import AutoConfig, AutoModel
 
 from hf_robustcse import SentenceTransformer
@@ -292,7 +292,7 @@ def test_killed_in_epoch_two_and_resumed_is_bit_equal(bert, corpus, tmp_path):
 @pytest.mark.parametrize("method", [*METHODS, "gs_infonce+dclr+vadv"])
 def test_every_method_resumes_bit_equal_across_an_epoch(method, bert, corpus, tmp_path):
     """6 steps an epoch; the run goes on from step 4 and ends at step 10."""
-    more = {"dclr_complement": "self"} if "dclr" in method else {}
+    more = options_of(method) | ({"dclr_complement": "self"} if "dclr" in method else {})
     common = {"method": method, "max_steps": 10, "per_device_train_batch_size": 64, "eval_steps": 4, **more}
     train(bert, corpus, tmp_path / "whole", **common)
     shutil.copytree(tmp_path / "whole" / "checkpoint-4", tmp_path / "again" / "checkpoint-4")

@@ -80,3 +80,12 @@ def make_encoder(folder: Path, family: str = "bert", seed: int = 0, masked_lm: b
     model.save_pretrained(folder)
     make_tokenizer(config.pad_token_id == 0).save_pretrained(folder)
     return folder
+
+
+# What makes a method run on the tiny encoder, which has no language model.
+OPTIONS = {"robustsentembed": {"rse_lambda2": 0.0}}
+
+
+def options_of(name: str) -> dict[str, object]:
+    """Options with which the method or stack runs on the tiny encoder."""
+    return {key: value for part in name.split("+") for key, value in OPTIONS.get(part, {}).items()}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import SENTENCES
+from tiny import SENTENCES, options_of
 
 from hf_robustcse import functional
 from hf_robustcse.data import text_hash
@@ -16,7 +16,6 @@ from hf_robustcse.methods import METHODS, build
 from hf_robustcse.model import RobustCSEModel
 
 ROOT = Path(__file__).parents[2]
-OPTIONS = {"robustsentembed": {"rse_lambda2": 0.0}}  # its detection needs a masked language model: a test of its own
 
 
 def batch_of(model, sentences=SENTENCES):
@@ -47,7 +46,7 @@ def stacks():
 @pytest.mark.parametrize("name", stacks())
 def test_contract(name, bert):
     torch.manual_seed(0)
-    model = RobustCSEModel.from_encoder(bert, method=name, method_options=OPTIONS.get(name)).train()
+    model = RobustCSEModel.from_encoder(bert, method=name, method_options=options_of(name)).train()
     ids, mask = batch_of(model)
     embeddings = model.encoder.backbone.get_input_embeddings()
     output = model(ids, mask)
@@ -70,7 +69,7 @@ def test_contract(name, bert):
 @pytest.mark.parametrize("name", METHODS)
 def test_half_precision_stays_finite(name, dtype, bert):
     torch.manual_seed(0)
-    model = RobustCSEModel.from_encoder(bert, method=name).train()
+    model = RobustCSEModel.from_encoder(bert, method=name, method_options=options_of(name)).train()
     ids, mask = batch_of(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for _ in range(20):
@@ -88,7 +87,7 @@ def test_no_step_holds_a_three_dimensional_similarity(name, bert):
     """Nothing of the size (N, M, d), forward or backward."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    model = RobustCSEModel.from_encoder(bert, method=name, method_options=OPTIONS.get(name)).train()
+    model = RobustCSEModel.from_encoder(bert, method=name, method_options=options_of(name)).train()
     sentences = (SENTENCES * 20)[:160]
     ids, mask = batch_of(model, sentences)
     largest = 0
