@@ -12,18 +12,22 @@ import pytest
 import torch
 from distributed_gradient import gradients, load
 from safetensors.torch import load_file, save_file
-from tiny import SENTENCES
+from tiny import SENTENCES, make_language_model
 
 from hf_robustcse.data import text_hash
 from hf_robustcse.model import RobustCSEModel
 
 ROOT = Path(__file__).parents[1]
 VADV = {"vadv_lambda": 1.0, "vadv_steps": 2, "vadv_sigma": 0.05}
+DCL = {"dcl_augmentation": "dropout", "dcl_mask_rate": 0.4}
 CASES = {
     "simcse": ("simcse", {}),
     "vadv": ("vadv", VADV),
     "vadv-similarity": ("vadv", {**VADV, "vadv_distribution": "similarity", "vadv_norm": "linf"}),
     "vadv-literal": ("vadv", {**VADV, "vadv_step": "literal", "vadv_step_size": 50.0}),
+    "dcl-power": ("dcl", DCL),
+    "dcl-power-warm": ("dcl", {**DCL, "dcl_warmup": 0}),
+    "dcl-batch": ("dcl", {**DCL, "dcl_norm": "batch"}),
 }
 
 
@@ -40,7 +44,8 @@ def launch(*arguments: object, processes: int = 2) -> str:
 def test_gradient_of_two_processes_is_that_of_one(case, bert, tmp_path):
     method, options = CASES[case]
     torch.manual_seed(0)
-    model = RobustCSEModel.from_encoder(bert, method=method, method_options=options)
+    encoder = make_language_model(tmp_path / "encoder") if method == "dcl" else bert
+    model = RobustCSEModel.from_encoder(encoder, method=method, method_options=options)
     model.set_seed(11)
     model.save_pretrained(tmp_path / "model")
     texts = [*SENTENCES[:5], SENTENCES[1], *SENTENCES[5:7]]  # a duplicate across the two halves

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedTokenizerFast
 
 WORDS = """a the dog cat man woman child bird runs sleeps eats sees reads plays
 in on under near park house garden river red big small old happy quickly
@@ -63,7 +63,9 @@ def make_tokenizer(pad_first: bool = True) -> PreTrainedTokenizerFast:
     )  # fmt: skip
 
 
-def make_encoder(folder: Path, family: str = "bert", seed: int = 0, **changes: object) -> Path:
+def make_encoder(
+    folder: Path, family: str = "bert", seed: int = 0, *, kind: type = AutoModel, **changes: object
+) -> Path:
     """Save a tiny random encoder and its tokenizer; returns the folder."""
     own = FAMILIES[family]
     sizes = {
@@ -73,10 +75,15 @@ def make_encoder(folder: Path, family: str = "bert", seed: int = 0, **changes: o
     }
     config = AutoConfig.for_model(family, **{**sizes, "pad_token_id": 0, **own, **changes})
     torch.manual_seed(seed)
-    model = AutoModel.from_config(config)
+    model = kind.from_config(config)
     for name, parameter in model.named_parameters():  # wider than 0.02, so that differences are not rounding
         if "norm" not in name.lower() and parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=0.2)
     model.save_pretrained(folder)
     make_tokenizer(config.pad_token_id == 0).save_pretrained(folder)
     return folder
+
+
+def make_language_model(folder: Path, family: str = "bert", seed: int = 0) -> Path:
+    """Save a tiny random masked-language model, none of whose weights is zero or one, and its tokenizer."""
+    return make_encoder(folder, family, seed, kind=AutoModelForMaskedLM)

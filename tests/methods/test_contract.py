@@ -15,6 +15,8 @@ from hf_robustcse.methods import METHODS, build
 from hf_robustcse.model import RobustCSEModel
 
 ROOT = Path(__file__).parents[2]
+# The tiny encoder has no language model, and a bare batch no texts.
+OPTIONS = {"dcl": {"dcl_augmentation": "dropout", "dcl_mlm_weight": 0.0, "dcl_hidden": 32}}
 
 
 def batch_of(model, sentences=SENTENCES):
@@ -33,7 +35,7 @@ def test_files_keys_and_tests_agree():
 @pytest.mark.parametrize("name", METHODS)
 def test_contract(name, bert):
     torch.manual_seed(0)
-    model = RobustCSEModel.from_encoder(bert, method=name).train()
+    model = RobustCSEModel.from_encoder(bert, method=name, method_options=OPTIONS.get(name)).train()
     ids, mask = batch_of(model)
     embeddings = model.encoder.backbone.get_input_embeddings()
     output = model(ids, mask)
@@ -57,7 +59,7 @@ def test_no_step_holds_a_three_dimensional_similarity(name, bert):
     """Nothing of the size (N, M, d), forward or backward."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    model = RobustCSEModel.from_encoder(bert, method=name).train()
+    model = RobustCSEModel.from_encoder(bert, method=name, method_options=OPTIONS.get(name)).train()
     sentences = (SENTENCES * 20)[:160]
     ids, mask = batch_of(model, sentences)
     largest = 0
