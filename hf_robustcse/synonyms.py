@@ -83,11 +83,16 @@ def load_wordnet() -> Synonyms:
         from nltk.corpus.reader.wordnet import WordNetCorpusReader
     except ImportError as error:
         raise UserError("WordNet is read with nltk: pip install hf_robustcse[wordnet]") from error
+
+    class Reader(WordNetCorpusReader):
+        def map_wn(self, version: str = "wordnet") -> None:
+            """No map to version 3.0: it serves other languages, and would need a second WordNet."""
+
     root = _wordnet_root()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that the other languages are missing
-            reader = WordNetCorpusReader(root, None)
+            reader = Reader(root, None)
     except (OSError, ValueError, LookupError, AssertionError) as error:
         raise UserError(f"cannot read the WordNet in {root}: {' '.join(str(error).split())}") from error
     known: dict[str, list[str]] = {}
@@ -97,7 +102,8 @@ def load_wordnet() -> Synonyms:
             return []
         if word not in known:
             names = [name.replace("_", " ") for synset in reader.synsets(word) for name in synset.lemma_names()]
-            known[word] = [name for name in dict.fromkeys(names) if name.lower() != word]
+            itself = {word, *(reader.morphy(word, pos) for pos in "nvar")}  # its base forms are no synonyms either
+            known[word] = [name for name in dict.fromkeys(names) if name.lower() not in itself]
         return known[word]
 
     return synonyms
@@ -117,6 +123,7 @@ def _wordnet_root() -> Any:
                 continue
     for folder in folders:
         if (folder / "data.noun").is_file():
+            nltk.data.path.append(str(folder))  # nltk reads nothing outside of its path
             return str(folder)
     where = f"WORDNET_DIR={named} holds no data.noun" if named else "there is no WordNet here"
     raise UserError(

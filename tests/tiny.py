@@ -77,7 +77,7 @@ def make_encoder(
     torch.manual_seed(seed)
     model = kind.from_config(config)
     for name, parameter in model.named_parameters():  # wider than 0.02, so that differences are not rounding
-        if "norm" not in name.lower() and parameter.dim() > 1:
+        if kind is not AutoModel or ("norm" not in name.lower() and parameter.dim() > 1):
             torch.nn.init.normal_(parameter, std=0.2)
     model.save_pretrained(folder)
     make_tokenizer(config.pad_token_id == 0).save_pretrained(folder)
@@ -85,5 +85,5 @@ def make_encoder(
 
 
 def make_language_model(folder: Path, family: str = "bert", seed: int = 0) -> Path:
-    """Save a tiny random masked-language model, none of whose weights is zero or one, and its tokenizer."""
+    """Save a tiny masked-language model with all weights random, biases and norms too, and its tokenizer."""
     return make_encoder(folder, family, seed, kind=AutoModelForMaskedLM)

@@ -312,6 +312,31 @@ def test_nltk_that_is_not_there(monkeypatch):
         load_wordnet()
 
 
+@pytest.mark.parametrize("subfolder", ["", "dict"])
+def test_wordnet_in_a_named_folder(subfolder, monkeypatch, tmp_path):
+    """A WordNet of two synsets, in the files of the real one."""
+    pytest.importorskip("nltk")
+    folder = tmp_path / subfolder
+    folder.mkdir(exist_ok=True)
+    licence, data, index = "  1 This is not the real one.\n", "", {}
+    for words in (["car", "auto", "motor_car"], ["dog", "Canis_familiaris"]):
+        offset = len(licence + data)
+        index |= {word.lower(): f"{word.lower()} n 1 0 1 0 {offset:08d}  \n" for word in words}
+        listed = " ".join(f"{word} 0" for word in words)
+        data += f"{offset:08d} 06 n {len(words):02x} {listed} 000 | a gloss  \n"
+    files = {f"{kind}.{pos}": licence for kind in ("data", "index") for pos in ("noun", "verb", "adj", "adv")}
+    files |= {f"{pos}.exc": "" for pos in ("noun", "verb", "adj", "adv")} | {"cntlist.rev": "", "index.sense": ""}
+    files |= {"data.noun": licence + data, "index.noun": licence + "".join(index[key] for key in sorted(index))}
+    files["lexnames"] = "".join(f"{number:02d}\tname\t1\n" for number in range(45))
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    monkeypatch.setenv("WORDNET_DIR", str(tmp_path))
+    monkeypatch.setattr("nltk.data.path", [])
+    synonyms = load_wordnet()
+    assert synonyms("car") == synonyms("cars") == ["auto", "motor car"]
+    assert synonyms("dog") == ["Canis familiaris"] and synonyms("the") == synonyms("cat") == []
+
+
 def test_wordnet():
     if importlib.util.find_spec("nltk") is None:
         pytest.skip("nltk is not installed")
