@@ -15,7 +15,7 @@ from hf_robustcse import layout
 from hf_robustcse.encoder import SentenceEncoder, load_backbone
 from hf_robustcse.errors import UserError
 from hf_robustcse.methods import Batch, build
-from hf_robustcse.modules import HEADS, POOLERS, SharedNoise, statistics_frozen
+from hf_robustcse.modules import HEADS, POOLERS, statistics_frozen
 from hf_robustcse.perturb import AUGMENTATIONS, SharedDropout, augment, dropout_off
 
 HUB_ARGUMENTS = ("revision", "token", "cache_dir", "local_files_only")
@@ -102,7 +102,7 @@ class RobustCSEModel(PreTrainedModel):
         config.encoder = backbone.config.to_diff_dict() | {"model_type": backbone.config.model_type}
         self.encoder = SentenceEncoder(backbone, pooler=config.pooler, head=config.head)
         self.method = build(config.method, config.method_options)
-        self.method.attach(backbone.config, self.encoder.embedding_width)
+        self.method.attach(self.encoder)
         config.method_options = self.method.options()
         self.tokenizer: Any | None = None
         self.post_init()
@@ -150,7 +150,8 @@ class RobustCSEModel(PreTrainedModel):
         )  # fmt: skip
         name = os.fspath(model_name_or_path)
         model = cls(config, load_backbone(name, dropout=dropout, **kwargs))
-        model.tokenizer = load_tokenizer(name, **kwargs)
+        model.method.load_pretrained(name, **kwargs)
+        model.attach_tokenizer(load_tokenizer(name, **kwargs))
         return model
 
     @classmethod
@@ -178,7 +179,7 @@ class RobustCSEModel(PreTrainedModel):
         config = RobustCSEConfig.from_json_file(path)
         model = cls(config, load_backbone(name, dropout=dropout, **kwargs))
         model.load_rest(name, **hub)
-        model.tokenizer = load_tokenizer(name, **kwargs)
+        model.attach_tokenizer(load_tokenizer(name, **kwargs))
         return model.eval()
 
     def load_rest(self, model_name_or_path: str, **hub: Any) -> None:
@@ -241,10 +242,17 @@ class RobustCSEModel(PreTrainedModel):
         return int(min(limits))
 
     def set_seed(self, seed: int) -> None:
-        """Seed the noise that the method draws (dropout follows torch's own seed)."""
-        for module in self.method.modules():
-            if isinstance(module, SharedNoise):
-                module.seed.fill_(seed)
+        """Seed whatever the method draws (dropout follows torch's own seed)."""
+        self.method.set_seed(seed)
+
+    def attach_tokenizer(self, tokenizer: Any) -> None:
+        """Use this tokenizer, in the methods too."""
+        self.tokenizer = tokenizer
+        self.method.attach_tokenizer(tokenizer, self.max_seq_length)
+
+    def after_update(self, progress: float) -> None:
+        """To be called after every update of the weights; `progress` of the training so far is in (0, 1]."""
+        self.method.after_update(self.encoder, progress)
 
     def _words(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """(N, L): true for the tokens of the text, no padding and no special tokens (an unknown word is a word)."""
@@ -275,7 +283,7 @@ class RobustCSEModel(PreTrainedModel):
         embeds = self.encoder.embed(input_ids.transpose(0, 1))
         masks = attention_mask.transpose(0, 1)
         words = self._words(input_ids[:, 0], attention_mask[:, 0])
-        if views == 1:
+        if views == 1 and self.method.paired:
             first = embeds[0]
             second = augment(first, words, kind=self.config.augmentation, rate=self.config.augmentation_rate)
             embeds = embeds.expand(2, -1, -1, -1) if second is first else torch.stack([first, second])
@@ -290,6 +298,8 @@ class RobustCSEModel(PreTrainedModel):
         else:
             pooled = self.encoder(masks.flatten(0, 1), inputs_embeds=embeds.flatten(0, 1))
         h = self.encoder.head(pooled).split(count)
+        pooled = pooled.split(count)
+        second = min(1, len(h) - 1)  # the anchors themselves if no method asks for pairs
 
         def project(x: Tensor) -> Tensor:
             with statistics_frozen(self.encoder.head):
@@ -301,16 +311,20 @@ class RobustCSEModel(PreTrainedModel):
         batch = Batch(
             input_ids=input_ids[:, 0],
             attention_mask=mask,
+            positive_ids=input_ids[:, 1] if views > 1 else None,
+            positive_mask=attention_mask[:, 1] if views > 1 else None,
             words=words,
             extras=extras,
             embeds=embeds[0],
-            pooled=pooled[:count],
+            pooled=pooled[0],
+            pooled_pos=pooled[second],
             h=h[0],
-            h_pos=h[1],
+            h_pos=h[second],
             hard_negatives=h[2] if len(h) == 3 else None,
             text_hash=text_hash,
             embed=self.encoder.embed,
             encode=encode,
+            encode_ids=lambda ids, its_mask: self.encoder(its_mask, input_ids=ids),
             project=project,
             dropout_free=lambda: dropout_off(self.encoder.backbone),
             same_dropout=lambda: same_dropout,

@@ -515,7 +515,7 @@ def _manifest(arguments: Arguments, corpus: Corpus, dev: dict[str, StsData], mod
             name: {"rows": d.n, "sha256": d.sha256, "split": d.split, "source": d.source} for name, d in dev.items()
         },
         "max_seq_length": {"training": arguments.data.max_seq_length, "evaluation": model.max_seq_length},
-        "negatives": batch - 1 if corpus.views < 3 else 2 * batch - 1,
+        "negatives": (batch - 1 if corpus.views < 3 else 2 * batch - 1) if model.method.contrastive else 0,
         "processes": world_size(),
         "device": torch.cuda.get_device_name() if cuda else platform.processor() or platform.machine(),
         "cuda": torch.version.cuda if cuda else None,
@@ -530,6 +530,7 @@ def _run_one(arguments: Arguments, corpus: Corpus, dev: dict[str, StsData]) -> d
     model = _load_model(arguments, corpus)
     model.train()
     reads = model.method.needs_text
+    model.method.attach_tokenizer(model.tokenizer, data.max_seq_length)
     if reads:
         model.method.collate(["a sentence"])  # what reads the texts has to load before anything is written
     tokens = tokenize_corpus(corpus, model.tokenizer, data.max_seq_length, data.preprocessing_num_workers, reads)
@@ -544,7 +545,7 @@ def _run_one(arguments: Arguments, corpus: Corpus, dev: dict[str, StsData]) -> d
         f"{model.config.pooler}, head {model.config.head}, {negatives} negatives for each sentence, "
         f"{manifest['dtype']}, {world_size()} process{'es' if world_size() > 1 else ''}"
     )
-    if steps > 1:
+    if steps > 1 and negatives:
         say(
             f"note: gradient accumulation averages the gradients of {steps} batches; a sentence still has {negatives} "
             "negatives, those of its own batch. More negatives need a larger --per_device_train_batch_size or more "

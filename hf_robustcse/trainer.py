@@ -115,6 +115,16 @@ class EndOfTraining(TrainerCallback):
             signal.signal(signal.SIGTERM, self._previous)
 
 
+class AfterUpdate(TrainerCallback):
+    """Tells the model of every update of its weights, before a checkpoint of the step is written."""
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: RobustCSEModel, **_: Any
+    ) -> None:
+        """Move what follows the weights, such as a momentum target."""
+        model.after_update(state.global_step / state.max_steps)
+
+
 class RobustCSETrainer(Trainer):
     """Train a `RobustCSEModel` on the batches of ``data.ContrastiveCollator``.
 
@@ -157,7 +167,7 @@ class RobustCSETrainer(Trainer):
             )
             args.torch_compile = False
         kwargs.setdefault("processing_class", model.tokenizer)
-        kwargs["callbacks"] = [*(kwargs.get("callbacks") or []), self.end]
+        kwargs["callbacks"] = [AfterUpdate(), *(kwargs.get("callbacks") or []), self.end]
         super().__init__(model=model, args=args, eval_dataset=self.eval_data or None, **kwargs)
         self.model_accepts_loss_kwargs = False
         model.set_seed(args.seed)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import transformers
-from tiny import FAMILIES, make_encoder
+from tiny import FAMILIES, make_encoder, make_language_model
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -31,7 +31,7 @@ def encoders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="session")
 def masked_lm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a tiny random BERT with its head for masked tokens."""
-    return make_encoder(tmp_path_factory.mktemp("encoders") / "masked-lm", masked_lm=True)
+    return make_language_model(tmp_path_factory.mktemp("encoders") / "masked-lm")
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 VADV = {"vadv_lambda": 1.0, "vadv_steps": 2, "vadv_sigma": 0.05}
 SELF = {"dclr_complement": "self", "dclr_threshold": 0.99}
 RSE = {"rse_epsilon": 0.1, "rse_alpha": 0.01, "rse_pgd_steps": 3, "rse_fgsm_steps": 2, "rse_lambda1": 1.0}
+DCL = {"dcl_augmentation": "dropout", "dcl_mask_rate": 0.4}
 CASES = {
     "simcse": ("simcse", {}),
     "vadv": ("vadv", VADV),
@@ -31,6 +32,9 @@ CASES = {
     "dclr+vadv+gs_infonce": ("dclr+vadv+gs_infonce", {**VADV, **SELF, "dclr_noise_weights": "complement"}),
     "robustsentembed": ("robustsentembed", {**RSE, "rse_lambda2": 1.0, "rse_table_start": 0.1}),
     "robustsentembed-l2": ("robustsentembed", {**RSE, "rse_lambda2": 0.0, "rse_norm": "l2"}),
+    "dcl-power": ("dcl", DCL),
+    "dcl-power-warm": ("dcl", {**DCL, "dcl_warmup": 0}),
+    "dcl-batch": ("dcl", {**DCL, "dcl_norm": "batch"}),
 }
 
 
@@ -48,7 +52,7 @@ def test_gradient_of_two_processes_is_that_of_one(case, bert, masked_lm, tmp_pat
     method, options = CASES[case]
     torch.manual_seed(0)
     # The encoder of the masked language model is its own generator.
-    encoder = masked_lm if options.get("rse_lambda2") else bert
+    encoder = masked_lm if options.get("rse_lambda2") or method == "dcl" else bert
     model = RobustCSEModel.from_encoder(encoder, method=method, method_options=options)
     model.set_seed(11)
     model.save_pretrained(tmp_path / "model")

@@ -63,8 +63,10 @@ def make_tokenizer(pad_first: bool = True) -> PreTrainedTokenizerFast:
     )  # fmt: skip
 
 
-def make_encoder(folder: Path, family: str = "bert", seed: int = 0, masked_lm: bool = False, **changes: object) -> Path:
-    """Save a tiny random encoder, or masked language model, and its tokenizer; returns the folder."""
+def make_encoder(
+    folder: Path, family: str = "bert", seed: int = 0, *, kind: type = AutoModel, **changes: object
+) -> Path:
+    """Save a tiny random encoder and its tokenizer; returns the folder."""
     own = FAMILIES[family]
     sizes = {
         k: v
@@ -73,17 +75,25 @@ def make_encoder(folder: Path, family: str = "bert", seed: int = 0, masked_lm: b
     }
     config = AutoConfig.for_model(family, **{**sizes, "pad_token_id": 0, **own, **changes})
     torch.manual_seed(seed)
-    model = (AutoModelForMaskedLM if masked_lm else AutoModel).from_config(config)
+    model = kind.from_config(config)
     for name, parameter in model.named_parameters():  # wider than 0.02, so that differences are not rounding
-        if "norm" not in name.lower() and parameter.dim() > 1:
+        if kind is not AutoModel or ("norm" not in name.lower() and parameter.dim() > 1):
             torch.nn.init.normal_(parameter, std=0.2)
     model.save_pretrained(folder)
     make_tokenizer(config.pad_token_id == 0).save_pretrained(folder)
     return folder
 
 
-# What makes a method run on the tiny encoder, which has no language model.
-OPTIONS = {"robustsentembed": {"rse_lambda2": 0.0}}
+def make_language_model(folder: Path, family: str = "bert", seed: int = 0) -> Path:
+    """Save a tiny masked-language model with all weights random, biases and norms too, and its tokenizer."""
+    return make_encoder(folder, family, seed, kind=AutoModelForMaskedLM)
+
+
+# What makes a method run on the tiny encoder, which has no language model, and on a bare batch, which has no texts.
+OPTIONS = {
+    "robustsentembed": {"rse_lambda2": 0.0},
+    "dcl": {"dcl_augmentation": "dropout", "dcl_mlm_weight": 0.0, "dcl_hidden": 32},
+}
 
 
 def options_of(name: str) -> dict[str, object]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from hf_robustcse.errors import UserError
 from hf_robustcse.methods.base import Batch, Contribution, Method, Paper, Stack, Term
+from hf_robustcse.methods.dcl import DCL
 from hf_robustcse.methods.dclr import DCLR
 from hf_robustcse.methods.gs_infonce import GSInfoNCE
 from hf_robustcse.methods.robustsentembed import RobustSentEmbed
@@ -21,6 +22,7 @@ METHODS: dict[str, type[Method]] = {
     "gs_infonce": GSInfoNCE,
     "dclr": DCLR,
     "robustsentembed": RobustSentEmbed,
+    "dcl": DCL,
 }
 
 __all__ = ["METHODS", "Batch", "Contribution", "Method", "Paper", "Stack", "Term", "build"]

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 
 from hf_robustcse import functional
 from hf_robustcse.distributed import gather_rows, rank
+from hf_robustcse.encoder import SentenceEncoder
 from hf_robustcse.errors import UserError
+from hf_robustcse.modules import HEADS, SharedNoise
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,18 +34,22 @@ class Batch:
     Attributes:
         input_ids: (N, L), the anchors' tokens.
         attention_mask: (N, L).
+        positive_ids: (N, L) ids of the labelled positives; None where a sentence is its own positive.
+        positive_mask: (N, L), or None.
         words: (N, L), true for the tokens of the text: no padding, no special tokens.
         extras: what `Method.collate` made of the batch's texts.
         embeds: (N, L, e) word embeddings of the anchors, with gradient.
         pooled: (N, d) = f(x), with gradient.
+        pooled_pos: (N, d), f of the positives; `pooled` itself if no method is `paired`.
         h: (N, d) = g(f(x)).
-        h_pos: (N, d), the positives.
+        h_pos: (N, d), g of the positives.
         hard_negatives: (N, d), or None.
         text_hash: (N, V) hashes of the sentences of each row (anchor, [positive, [hard negative]]), or None; equal
             texts are never each other's negatives.
         embed: (ids (N, L)) -> (N, L, e): the encoder's word embeddings of other tokens.
         encode: (embeds (C * N, L, e)) -> (C * N, d): f of other embeddings under the same mask; C versions of the
             batch, one after the other, share a pass.
+        encode_ids: (ids (M, L'), attention mask (M, L')) -> (M, d): f of other texts.
         project: (N, d) -> (N, d): g. Leaves the running statistics of its normalisations as they are, and normalises
             by the rows that it is given: one version of the batch at a time.
         dropout_free: a context in which `encode` applies no dropout (the head keeps its mode).
@@ -53,16 +59,20 @@ class Batch:
 
     input_ids: Tensor
     attention_mask: Tensor
+    positive_ids: Tensor | None
+    positive_mask: Tensor | None
     words: Tensor
     extras: dict[str, Tensor]
     embeds: Tensor
     pooled: Tensor
+    pooled_pos: Tensor
     h: Tensor
     h_pos: Tensor
     hard_negatives: Tensor | None
     text_hash: Tensor | None
     embed: Callable[[Tensor], Tensor]
     encode: Callable[[Tensor], Tensor]
+    encode_ids: Callable[[Tensor, Tensor], Tensor]
     project: Callable[[Tensor], Tensor]
     dropout_free: Callable[[], Any]
     same_dropout: Callable[[], Any]
@@ -126,25 +136,45 @@ class Method(nn.Module):
             if get_origin(kind) is Literal and value not in choices:
                 raise UserError(f"--{name} must be one of {', '.join(choices)}, not {value!r}")
 
-    def attach(self, config: Any, embedding_width: int) -> None:
-        """Build the state whose shape the encoder decides; called once, before any weights are loaded.
-
-        A default that depends on the encoder is written into `options` here, so that the checkpoint says what it was.
-
-        Args:
-            config: the backbone's configuration, not to be changed.
-            embedding_width: e, the width of its word embeddings.
-        """
-
     @property
     def replays(self) -> bool:
         """Whether the method needs `Batch.same_dropout`."""
         return False
 
     @property
+    def paired(self) -> bool:
+        """Whether the method needs the positive that is the sentence itself under another dropout mask."""
+        return True
+
+    @property
     def needs_text(self) -> bool:
         """Whether `collate` has to see the texts."""
         return False
+
+    def attach(self, encoder: SentenceEncoder) -> None:
+        """Build what depends on the encoder; called once, before the method's weights are loaded.
+
+        A default that depends on the encoder is written into `options` here, so that the checkpoint says what it was.
+        """
+        return None
+
+    def load_pretrained(self, model_name_or_path: str, **kwargs: Any) -> None:
+        """Take what the method needs, beside the backbone, from the checkpoint that training starts from."""
+        return None
+
+    def attach_tokenizer(self, tokenizer: Any, max_length: int) -> None:
+        """The encoder's tokenizer, and the most tokens of a sentence."""
+        return None
+
+    def set_seed(self, seed: int) -> None:
+        """Seed whatever the method draws (dropout follows torch's own seed)."""
+        for module in self.modules():
+            if isinstance(module, SharedNoise):
+                module.seed.fill_(seed)
+
+    def after_update(self, encoder: SentenceEncoder, progress: float) -> None:
+        """Called after each update of the weights; `progress` of the training so far is in (0, 1]."""
+        return None
 
     def collate(self, texts: list[str]) -> dict[str, Tensor]:
         """What the method needs of the anchors' texts, by names of its own; runs in the data loader."""
@@ -184,13 +214,17 @@ class Stack(nn.Module):
     @property
     def head(self) -> str:
         """The projection head that its methods train with: the richest one wins."""
-        heads = [method.head for method in self.methods.values()]
-        return "mlp" if "mlp" in heads else heads[0]
+        return max((method.head for method in self.methods.values()), key=HEADS.index)
 
-    def attach(self, config: Any, embedding_width: int) -> None:
-        """Tell every method about the encoder, see `Method.attach`."""
-        for method in self.methods.values():
-            method.attach(config, embedding_width)
+    @property
+    def contrastive(self) -> bool:
+        """Whether one of its methods has the in-batch loss."""
+        return any(method.contrastive for method in self.methods.values())
+
+    @property
+    def paired(self) -> bool:
+        """Whether one of its methods needs every sentence as its own positive."""
+        return any(method.paired for method in self.methods.values())
 
     @property
     def replays(self) -> bool:
@@ -201,6 +235,31 @@ class Stack(nn.Module):
     def needs_text(self) -> bool:
         """Whether `collate` has to see the texts."""
         return any(method.needs_text for method in self.methods.values())
+
+    def attach(self, encoder: SentenceEncoder) -> None:
+        """Let its methods build what depends on the encoder."""
+        for method in self.methods.values():
+            method.attach(encoder)
+
+    def load_pretrained(self, model_name_or_path: str, **kwargs: Any) -> None:
+        """Let its methods take what they need from the checkpoint that training starts from."""
+        for method in self.methods.values():
+            method.load_pretrained(model_name_or_path, **kwargs)
+
+    def attach_tokenizer(self, tokenizer: Any, max_length: int) -> None:
+        """Give its methods the encoder's tokenizer, and the most tokens of a sentence."""
+        for method in self.methods.values():
+            method.attach_tokenizer(tokenizer, max_length)
+
+    def set_seed(self, seed: int) -> None:
+        """Seed whatever its methods draw."""
+        for method in self.methods.values():
+            method.set_seed(seed)
+
+    def after_update(self, encoder: SentenceEncoder, progress: float) -> None:
+        """Tell its methods that the weights were updated."""
+        for method in self.methods.values():
+            method.after_update(encoder, progress)
 
     def collate(self, texts: list[str]) -> dict[str, Tensor]:
         """What its methods need of the anchors' texts."""
@@ -221,7 +280,7 @@ class Stack(nn.Module):
         """
         contributions = [method(batch) for method in self.methods.values()]
         terms: dict[str, Term] = {}
-        if any(method.contrastive for method in self.methods.values()):
+        if self.contrastive:
             terms["contrastive"] = Term(self._contrastive(batch, contributions), 1.0)
         for contribution in contributions:
             terms.update(contribution.terms)

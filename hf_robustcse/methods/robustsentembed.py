@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from hf_robustcse import functional, perturb
 from hf_robustcse.distributed import all_reduce_sum, world_size
-from hf_robustcse.encoder import blind_backbone, load_masked_lm
+from hf_robustcse.encoder import SentenceEncoder, blind_backbone, load_masked_lm
 from hf_robustcse.errors import UserError
 from hf_robustcse.methods.base import Batch, Contribution, Method, Paper, Term, global_keys
 from hf_robustcse.modules import ReplacedTokenDetector, SharedNoise
@@ -123,7 +123,7 @@ class RobustSentEmbed(Method):
         self.noise = SharedNoise()
         self._generator: list[tuple[PreTrainedModel, int]] = []
 
-    def attach(self, config: Any, embedding_width: int) -> None:
+    def attach(self, encoder: SentenceEncoder) -> None:
         """Make V and the discriminator; name the generator.
 
         Raises:
@@ -132,6 +132,7 @@ class RobustSentEmbed(Method):
         o = self.options
         if not o.rse_lambda2:
             return
+        config, embedding_width = encoder.backbone.config, encoder.embedding_width
         o.rse_generator = o.rse_generator or config.name_or_path or None
         layers = config.num_hidden_layers
         o.rse_discriminator_layers = (

@@ -106,8 +106,9 @@ def toy_batch():
     embeds = torch.tensor(X, requires_grad=True)
     h = encode(embeds)
     return Batch(
-        input_ids=mask, attention_mask=mask, words=mask.bool(), extras={}, text_hash=None, hard_negatives=None,
-        embeds=embeds, pooled=h, h=h, h_pos=h, embed=lambda ids: embeds, encode=encode,
+        input_ids=mask, attention_mask=mask, positive_ids=None, positive_mask=None, words=mask.bool(), extras={},
+        text_hash=None, hard_negatives=None, embeds=embeds, pooled=h, pooled_pos=h, h=h, h_pos=h,
+        embed=lambda ids: embeds, encode=encode, encode_ids=lambda ids, mask: h,
         project=lambda x: x,
         dropout_free=contextlib.nullcontext, same_dropout=contextlib.nullcontext, temperature=TEMPERATURE,
     )  # fmt: skip
