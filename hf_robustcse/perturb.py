@@ -65,8 +65,8 @@ def finite_or_zero(gradient: Tensor) -> Tensor:
 def attack_scale(device: torch.device) -> float:
     """What to multiply an attack's objective with before its gradient is taken, and divide the gradient by.
 
-    The divergence of two nearly equal distributions has gradients that float16 flushes to zero. The gradient scaler of
-    training does not see attacks, so they bring a factor of their own; the other types need none.
+    For divergences: that of two nearly equal distributions has gradients that float16 flushes to zero. The gradient
+    scaler of training does not see attacks, so they bring a factor of their own; the other types need none.
     """
     half = torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type) == torch.float16
     return 2.0**14 if half else 1.0

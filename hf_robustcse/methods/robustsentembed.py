@@ -182,18 +182,19 @@ class RobustSentEmbed(Method):
         o = self.options
         embeds = batch.embeds.detach()
         real = batch.words.unsqueeze(-1).to(embeds.dtype)  # padding and special tokens are never perturbed
-        scale = perturb.attack_scale(embeds.device)
         constants = {name: value.detach() if isinstance(value, Tensor) else value for name, value in keys.items()}
 
-        def objective(points: Tensor) -> Tensor:  # sums over the rows, so that G does not shrink with the batch
+        # Sums over the rows, so that G does not shrink with the batch. Without `attack_scale`: these gradients are of
+        # order 1 and more, which float16 holds as they are, and which the factor would make overflow.
+        def objective(points: Tensor) -> Tensor:
             with batch.dropout_free():
                 pooled = batch.encode((embeds + points).flatten(0, 1)).chunk(len(points))
             losses = [functional.info_nce(batch.project(x), **constants) for x in pooled]
-            return scale * len(embeds) * torch.stack(losses).sum()
+            return len(embeds) * torch.stack(losses).sum()
 
         def chain(start: Tensor, step: Any, size: float, steps: int) -> perturb.Chain:
             move = functools.partial(step, size=size, radius=o.rse_epsilon, norm=o.rse_norm)
-            return perturb.Chain(start, lambda point, g: move(point, perturb.finite_or_zero(g) * real / scale), steps)
+            return perturb.Chain(start, lambda point, g: move(point, perturb.finite_or_zero(g) * real), steps)
 
         zero = torch.zeros_like(embeds)
         chains = {}  # what has no weight is not computed
