@@ -12,7 +12,12 @@ import pytest
 import torch
 from distributed_gradient import gradients, load
 from safetensors.torch import load_file, save_file
+<<<<<<< HEAD
 from tiny import SENTENCES
+=======
+from tiny import SENTENCES, make_encoder, make_language_model
+from transformers import AutoModel
+>>>>>>> dcl
 
 from hf_robustcse.data import text_hash
 from hf_robustcse.model import RobustCSEModel
@@ -78,22 +83,30 @@ def test_gradient_of_two_processes_is_that_of_one(case, bert, masked_lm, tmp_pat
     assert worst < 1e-6
 
 
-def test_a_run_on_two_processes_is_the_run_on_one_with_the_whole_batch(bert, tmp_path):
+@pytest.mark.parametrize(
+    ("method", "options", "negatives"),
+    [
+        ("vadv", ["--vadv_lambda", "1"], 9),
+        ("dcl", ["--dcl_augmentation", "dropout", "--dcl_warmup", "2", "--dcl_momentum", "0.5"], 0),
+    ],
+)
+def test_a_run_on_two_processes_is_the_run_on_one_with_the_whole_batch(method, options, negatives, tmp_path):
+    encoder = make_language_model(tmp_path / "encoder") if method == "dcl" else make_encoder(tmp_path / "encoder")
     (tmp_path / "corpus.txt").write_text("\n".join(f"{a} {b}" for a in SENTENCES for b in SENTENCES), encoding="utf-8")
     common = [
-        ROOT / "examples/run_unsup.py", "--method", "vadv", "--model_name_or_path", bert, "--train_file",
+        ROOT / "examples/run_unsup.py", "--method", method, "--model_name_or_path", encoder, "--train_file",
         tmp_path / "corpus.txt", "--dropout", "0.0", "--eval_tasks", "embedded_dev", "--eval_steps", "4", "--max_steps",
-        "8", "--learning_rate", "1e-3", "--vadv_lambda", "1", "--use_cpu", "--disable_tqdm", "true",
+        "8", "--learning_rate", "1e-3", *options, "--use_cpu", "--disable_tqdm", "true",
     ]  # fmt: skip
     launch(*common, "--output_dir", tmp_path / "two", "--per_device_train_batch_size", 5)
     launch(*common, "--output_dir", tmp_path / "one", "--per_device_train_batch_size", 10, processes=1)
     one, two = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("one", "two"))
     assert two["tasks"]["embedded_dev"]["spearman"] == pytest.approx(one["tasks"]["embedded_dev"]["spearman"], abs=0.02)
     a, b = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
-    moved = load_file(Path(bert) / "model.safetensors")
+    moved = AutoModel.from_pretrained(encoder).state_dict()
     difference = sum((a[k] - b[k]).square().sum() for k in a).sqrt()
     path = sum((a[k] - moved[k]).square().sum() for k in a).sqrt()
     assert difference < 2e-2 * path  # Adam turns the rounding of a gradient near zero into a step
     manifests = [json.loads((tmp_path / name / "manifest.json").read_text()) for name in ("one", "two")]
     assert [m["processes"] for m in manifests] == [1, 2]
-    assert [m["negatives"] for m in manifests] == [9, 9]
+    assert [m["negatives"] for m in manifests] == [negatives, negatives]

@@ -128,6 +128,10 @@ class DCL(Method):
         self._tokenizer: Any | None = None
         self._synonyms: Synonyms | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the synonyms, which each worker of a data loader reads itself."""
+        return {**self.__dict__, "_synonyms": None}
+
     def _mlp(self, width: int) -> nn.Sequential:
         o = self.options
         layers: list[nn.Module] = [nn.Linear(width, o.dcl_hidden), nn.ReLU(), nn.Linear(o.dcl_hidden, o.dcl_width)]

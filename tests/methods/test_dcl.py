@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import pytest
@@ -271,6 +272,7 @@ def test_augmented_text_is_the_other_side(bert, word_list):
     pairs = {key: value.view(2, len(SENTENCES), -1).transpose(0, 1) for key, value in wide.items()}
     got = model(**tokens(model), **extras)["loss"]
     assert got.item() == pytest.approx(model(**pairs)["loss"].item(), rel=1e-9)
+    ForkingPickler.dumps(model.method.collate)  # a worker of the data loader may be spawned
     model.method.attach_tokenizer(model.tokenizer, 4)
     assert model.method.collate(SENTENCES)["dcl_input_ids"].shape == (len(SENTENCES), 4)
     with pytest.raises(UserError, match="dcl needs the texts"):

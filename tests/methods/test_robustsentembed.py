@@ -126,8 +126,9 @@ def toy_batch():
     embeds = torch.tensor(X, requires_grad=True)
     h = encode(embeds)
     return Batch(
-        input_ids=torch.tensor(IDS), positive_ids=None, positive_mask=None, attention_mask=torch.tensor(MASK), words=torch.tensor(WORDS).bool(), extras={},
-        text_hash=None, hard_negatives=None, embeds=embeds, pooled=h, pooled_pos=h, encode_ids=lambda ids, mask: h, h=h, h_pos=torch.tensor(POSITIVES), encode=encode,
+        input_ids=torch.tensor(IDS), attention_mask=torch.tensor(MASK), words=torch.tensor(WORDS).bool(), extras={},
+        positive_ids=None, positive_mask=None, text_hash=None, hard_negatives=None, embeds=embeds, pooled=h,
+        pooled_pos=h, h=h, h_pos=torch.tensor(POSITIVES), encode=encode, encode_ids=lambda ids, mask: h,
         embed=lambda ids: embeds, project=lambda x: x, dropout_free=contextlib.nullcontext,
         same_dropout=contextlib.nullcontext, temperature=TEMPERATURE,
     )  # fmt: skip
