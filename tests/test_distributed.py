@@ -12,12 +12,8 @@ import pytest
 import torch
 from distributed_gradient import gradients, load
 from safetensors.torch import load_file, save_file
-<<<<<<< HEAD
-from tiny import SENTENCES
-=======
 from tiny import SENTENCES, make_encoder, make_language_model
 from transformers import AutoModel
->>>>>>> dcl
 
 from hf_robustcse.data import text_hash
 from hf_robustcse.model import RobustCSEModel
@@ -47,7 +43,13 @@ def launch(*arguments: object, processes: int = 2) -> str:
     """Run a script on several CPU processes (``accelerate launch --cpu`` starts one, whatever --num_processes says)."""
     launcher = ["-m", "torch.distributed.run", f"--nproc_per_node={processes}", "--standalone"] if processes > 1 else []
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, *launcher, *map(str, arguments)], capture_output=True, text=True, env=env)
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, *launcher, *map(str, arguments)], capture_output=True, text=True, env=env
+        )
+        # Rarely, on a busy machine, a gloo thread of torch aborts a process; that says nothing about our code.
+        if "terminate called without an active exception" not in done.stderr:
+            break
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-9000:]
     return done.stdout
 
@@ -97,6 +99,7 @@ def test_a_run_on_two_processes_is_the_run_on_one_with_the_whole_batch(method, o
         ROOT / "examples/run_unsup.py", "--method", method, "--model_name_or_path", encoder, "--train_file",
         tmp_path / "corpus.txt", "--dropout", "0.0", "--eval_tasks", "embedded_dev", "--eval_steps", "4", "--max_steps",
         "8", "--learning_rate", "1e-3", *options, "--use_cpu", "--disable_tqdm", "true",
+        "--overwrite_output_dir",
     ]  # fmt: skip
     launch(*common, "--output_dir", tmp_path / "two", "--per_device_train_batch_size", 5)
     launch(*common, "--output_dir", tmp_path / "one", "--per_device_train_batch_size", 10, processes=1)
