@@ -9,17 +9,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hf_robustcse.losses import RobustCSELoss
     from hf_robustcse.model import RobustCSEConfig, RobustCSEModel
     from hf_robustcse.sentence_transformer import SentenceTransformer
     from hf_robustcse.trainer import RobustCSETrainer, RobustCSETrainingArguments
 
 __version__ = "0.1.0"
 __all__ = [
-    "RobustCSEConfig", "RobustCSEModel", "RobustCSETrainer", "RobustCSETrainingArguments", "SentenceTransformer",
+    "RobustCSEConfig", "RobustCSELoss", "RobustCSEModel", "RobustCSETrainer", "RobustCSETrainingArguments",
+    "SentenceTransformer",
 ]  # fmt: skip
 
 _HOMES = {
     "RobustCSEConfig": "model",
+    "RobustCSELoss": "losses",
     "RobustCSEModel": "model",
     "RobustCSETrainer": "trainer",
     "RobustCSETrainingArguments": "trainer",

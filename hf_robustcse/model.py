@@ -299,7 +299,7 @@ class RobustCSEModel(PreTrainedModel):
             pooled = self.encoder(masks.flatten(0, 1), inputs_embeds=embeds.flatten(0, 1))
         h = self.encoder.head(pooled).split(count)
         pooled = pooled.split(count)
-        second = min(1, len(h) - 1)  # the anchors themselves if no method asks for pairs
+        positive = min(1, len(h) - 1)  # the anchors themselves if no method asks for pairs
 
         def project(x: Tensor) -> Tensor:
             with statistics_frozen(self.encoder.head):
@@ -317,9 +317,9 @@ class RobustCSEModel(PreTrainedModel):
             extras=extras,
             embeds=embeds[0],
             pooled=pooled[0],
-            pooled_pos=pooled[second],
+            pooled_pos=pooled[positive],
             h=h[0],
-            h_pos=h[second],
+            h_pos=h[positive],
             hard_negatives=h[2] if len(h) == 3 else None,
             text_hash=text_hash,
             embed=self.encoder.embed,
