@@ -1,4 +1,4 @@
-"""Seconds of a training step: simcse and vadv here, and the MNRL trainer of sentence-transformers, interleaved.
+"""Seconds of a training step: the methods here, and the MNRL trainer of sentence-transformers, interleaved.
 
     python benchmarks/train_step.py --model_name_or_path MODEL --train_file sentences.txt.gz --output_json out.json
 
@@ -71,7 +71,7 @@ def main() -> None:
     }  # fmt: skip
 
     def ours(method: str, folder: str, clock: Clock) -> RobustCSETrainer:
-        options = {"vadv_dropout": args.vadv_dropout} if method == "vadv" else {}
+        options = {"vadv": {"vadv_dropout": args.vadv_dropout}, "dcl": {"dcl_augmentation": "dropout"}}.get(method, {})
         model = RobustCSEModel.from_encoder(args.model_name_or_path, method=method, method_options=options)
         tokens = tokenize_corpus(Corpus(corpus.dataset, 1, None), model.tokenizer, args.max_seq_length)
         return RobustCSETrainer(
@@ -121,9 +121,9 @@ def main() -> None:
     }
     for name, value in medians.items():
         print(f"{name:<8} {value:.3f} s a step, {args.batch_size / value:.0f} sentences a second")
-    for pair in ("simcse/mnrl", "vadv/simcse"):
-        if pair in result["ratios"]:
-            print(f"{pair}: {result['ratios'][pair]:.3f}")
+    for pair, ratio in result["ratios"].items():
+        if pair == "simcse/mnrl" or pair.endswith("/simcse"):
+            print(f"{pair}: {ratio:.3f}")
     if args.output_json:
         write_json(args.output_json, result)
 
