@@ -293,7 +293,14 @@ def test_killed_in_epoch_two_and_resumed_is_bit_equal(bert, corpus, tmp_path):
 def test_every_method_resumes_bit_equal_across_an_epoch(method, bert, corpus, tmp_path):
     """6 steps an epoch; the run goes on from step 4 and ends at step 10."""
     more = options_of(method) | ({"dclr_complement": "self"} if "dclr" in method else {})
-    common = {"method": method, "max_steps": 10, "per_device_train_batch_size": 64, "eval_steps": 4, **more}
+    common = {
+        "method": method,
+        "max_steps": 10,
+        "per_device_train_batch_size": 64,
+        "eval_steps": 4,
+        "save_total_limit": 9,
+    }
+    common |= more
     train(bert, corpus, tmp_path / "whole", **common)
     shutil.copytree(tmp_path / "whole" / "checkpoint-4", tmp_path / "again" / "checkpoint-4")
     shutil.copy(tmp_path / "whole" / "manifest.json", tmp_path / "again")
