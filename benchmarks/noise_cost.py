@@ -90,7 +90,9 @@ def main() -> None:
     for _ in tqdm(range(args.rounds), unit="round"):
         for system, results in found.items():
             command = [sys.executable, *sys.argv, "--system", system]
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                sys.exit(f"{system} failed with code {done.returncode} (-9: out of memory): {done.stderr[-300:]}")
             results.append(json.loads(done.stdout.splitlines()[-1]))
     a, b = found["matrix"][0]["loss"], found["broadcast"][0]["loss"]
     if abs(a - b) > 1e-3 * abs(b):
