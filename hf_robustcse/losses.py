@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from hf_robustcse.errors import UserError
 from hf_robustcse.methods import Batch, build
-from hf_robustcse.perturb import SharedDropout, dropout_off
+from hf_robustcse.perturb import SharedDropout, dropout_off, words_of
 
 METHODS = ("simcse", "vadv", "gs_infonce", "dclr")
 
@@ -84,7 +84,7 @@ class RobustCSELoss(nn.Module):
             attention_mask=mask,
             positive_ids=columns[1]["input_ids"] if len(columns) > 1 else None,
             positive_mask=columns[1]["attention_mask"] if len(columns) > 1 else None,
-            words=mask.bool() & ~torch.isin(ids, self._special(bare).to(ids.device)),
+            words=words_of(bare.tokenizer, ids, mask),
             extras=self._extras(bare, ids),
             embeds=embeds,
             pooled=pooled,
@@ -102,10 +102,6 @@ class RobustCSELoss(nn.Module):
             temperature=self.temperature,
         )
         return self.method(batch)[0]
-
-    def _special(self, model: SentenceTransformer) -> Tensor:
-        tokenizer = model.tokenizer
-        return torch.tensor(sorted(set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}), dtype=torch.long)
 
     def _extras(self, model: SentenceTransformer, ids: Tensor) -> dict[str, Tensor]:
         if not self.method.needs_text:

@@ -16,7 +16,7 @@ from hf_robustcse.encoder import SentenceEncoder, load_backbone
 from hf_robustcse.errors import UserError
 from hf_robustcse.methods import Batch, build
 from hf_robustcse.modules import HEADS, POOLERS, statistics_frozen
-from hf_robustcse.perturb import AUGMENTATIONS, SharedDropout, augment, dropout_off
+from hf_robustcse.perturb import AUGMENTATIONS, SharedDropout, augment, dropout_off, words_of
 
 HUB_ARGUMENTS = ("revision", "token", "cache_dir", "local_files_only")
 
@@ -254,13 +254,6 @@ class RobustCSEModel(PreTrainedModel):
         """To be called after every update of the weights; `progress` of the training so far is in (0, 1]."""
         self.method.after_update(self.encoder, progress)
 
-    def _words(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """(N, L): true for the tokens of the text, no padding and no special tokens (an unknown word is a word)."""
-        tokenizer = self.tokenizer
-        special = set() if tokenizer is None else set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
-        ids = torch.tensor(sorted(special), dtype=torch.long, device=input_ids.device)
-        return attention_mask.bool() & ~torch.isin(input_ids, ids)
-
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, text_hash: Tensor | None = None, **extras: Tensor
     ) -> ModelOutput:
@@ -282,7 +275,7 @@ class RobustCSEModel(PreTrainedModel):
         # One lookup and one pass for all views; the two views of an unlabelled sentence share the lookup.
         embeds = self.encoder.embed(input_ids.transpose(0, 1))
         masks = attention_mask.transpose(0, 1)
-        words = self._words(input_ids[:, 0], attention_mask[:, 0])
+        words = words_of(self.tokenizer, input_ids[:, 0], attention_mask[:, 0])
         if views == 1 and self.method.paired:
             first = embeds[0]
             second = augment(first, words, kind=self.config.augmentation, rate=self.config.augmentation_rate)

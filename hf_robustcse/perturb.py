@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -188,6 +189,19 @@ class TokenTable(nn.Module):
         eta = gather_rows(pad(eta.to(self.rows.dtype), (0, 0, 0, missing)))[words]
         tokens, inverse, counts = ids[words].unique(return_inverse=True, return_counts=True)
         self.rows[tokens] = eta.new_zeros(len(tokens), eta.shape[1]).index_add(0, inverse, eta) / counts.unsqueeze(1)
+
+
+def words_of(tokenizer: Any, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+    """(N, L): true for the tokens of the text, no padding and no special tokens (an unknown word is a word).
+
+    Args:
+        tokenizer: of the ids, or None if there is none: nothing is special then.
+        input_ids: (N, L).
+        attention_mask: (N, L).
+    """
+    special = set() if tokenizer is None else set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    ids = torch.tensor(sorted(special), dtype=torch.long, device=input_ids.device)
+    return attention_mask.bool() & ~torch.isin(input_ids, ids)
 
 
 AUGMENTATIONS = ("dropout", "shuffle", "feature-cutoff", "token-cutoff", "span-cutoff")

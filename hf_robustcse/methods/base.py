@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
@@ -150,6 +151,13 @@ class Method(nn.Module):
     def needs_text(self) -> bool:
         """Whether `collate` has to see the texts."""
         return False
+
+    def check_not_negative(self, *names: str) -> None:
+        """Refuse options that are no finite number of at least 0."""
+        for name in names:
+            value = getattr(self.options, name)
+            if not 0 <= value < math.inf:
+                raise UserError(f"--{name} must be a number of at least 0, not {value}")
 
     def attach(self, encoder: SentenceEncoder) -> None:
         """Build what depends on the encoder; called once, before the method's weights are loaded.

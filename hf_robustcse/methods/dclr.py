@@ -108,9 +108,7 @@ class DCLR(Method):
     def __init__(self, options: Options | None = None) -> None:
         super().__init__(options)
         o = self.options
-        for name in ("dclr_k", "dclr_steps", "dclr_step_size", "dclr_cache"):
-            if not 0 <= getattr(o, name) < math.inf:
-                raise UserError(f"--{name} must be a number of at least 0, not {getattr(o, name)}")
+        self.check_not_negative("dclr_k", "dclr_steps", "dclr_step_size", "dclr_cache")
         if not 0 < o.dclr_sigma < math.inf:
             raise UserError(f"--dclr_sigma must be a number above 0, not {o.dclr_sigma}")
         if o.dclr_complement is None and (o.dclr_complement_use == "distill" or o.dclr_noise_weights == "complement"):

@@ -66,9 +66,7 @@ class GSInfoNCE(Method):
     def __init__(self, options: Options | None = None) -> None:
         super().__init__(options)
         o = self.options
-        for name in ("gs_lambda", "gs_multiple"):
-            if not 0 <= getattr(o, name) < math.inf:
-                raise UserError(f"--{name} must be a number of at least 0, not {getattr(o, name)}")
+        self.check_not_negative("gs_lambda", "gs_multiple")
         if not 0 < o.gs_sigma < math.inf or not math.isfinite(o.gs_mu):
             raise UserError(f"--gs_sigma must be a number above 0, not {o.gs_sigma}, and --gs_mu a finite one")
         self.noise = SharedNoise()

@@ -109,11 +109,9 @@ class RobustSentEmbed(Method):
     def __init__(self, options: Options | None = None) -> None:
         super().__init__(options)
         o = self.options
-        for name in (
+        self.check_not_negative(
             "rse_lambda1", "rse_lambda2", "rse_alpha", "rse_beta", "rse_pgd_steps", "rse_fgsm_steps", "rse_table_start"
-        ):  # fmt: skip
-            if not 0 <= getattr(o, name) < math.inf:
-                raise UserError(f"--{name} must be a number of at least 0, not {getattr(o, name)}")
+        )
         if not 0 < o.rse_epsilon < math.inf:
             raise UserError(f"--rse_epsilon must be a number above 0, not {o.rse_epsilon}")
         if not 0 <= o.rse_rho <= 1:

@@ -102,9 +102,7 @@ class VAdv(Method):
     def __init__(self, options: Options | None = None) -> None:
         super().__init__(options)
         o = self.options
-        for name in ("vadv_lambda", "vadv_sigma", "vadv_step_size", "vadv_steps"):
-            if not 0 <= getattr(o, name) < math.inf:
-                raise UserError(f"--{name} must be a number of at least 0, not {getattr(o, name)}")
+        self.check_not_negative("vadv_lambda", "vadv_sigma", "vadv_step_size", "vadv_steps")
         if not 0 < o.vadv_epsilon < math.inf:
             raise UserError(f"--vadv_epsilon must be a number above 0, not {o.vadv_epsilon}")
         self.noise = SharedNoise()
