@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import difflib
 import json
+import math
 import os
 import platform
 import shutil
@@ -28,6 +29,7 @@ from hf_robustcse.data import ContrastiveCollator, Corpus, load_corpus, tokenize
 from hf_robustcse.distributed import world_size
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.results import base_results, command_line, library_versions, task_record
+from hf_robustcse.evaluation.run import load_tasks
 from hf_robustcse.evaluation.sts import MissingData, StsData, load_sts, parse_task
 from hf_robustcse.files import write_json
 from hf_robustcse.methods import METHODS, build
@@ -99,7 +101,9 @@ class DataArguments:
     streaming: bool = dataclasses.field(
         default=False, metadata={"help": "Read the corpus while training; needs --max_steps."}
     )
-    max_train_samples: int | None = dataclasses.field(default=None, metadata={"help": "Use the first so many rows."})
+    max_train_samples: float | None = dataclasses.field(
+        default=None, metadata={"help": "Use the first so many rows; at most 1: that part of them."}
+    )
     preprocessing_num_workers: int | None = dataclasses.field(default=None, metadata={"help": "Tokenising processes."})
     eval_data_dir: str | None = dataclasses.field(
         default=None, metadata={"help": "Folder with the evaluation data, sts/STSB/dev.tsv and so on (default: Hub)."}
@@ -107,6 +111,12 @@ class DataArguments:
     eval_tasks: list[str] | None = dataclasses.field(
         default=None,
         metadata={"help": "Sets of every evaluation, such as stsb_dev sickr_dev (default stsb_dev); none for none."},
+    )
+    test_tasks: list[str] | None = dataclasses.field(
+        default=None,
+        metadata={
+            "help": "Sets that the exported model is scored on in the end: sts for the seven test sets, STS12, ..."
+        },
     )
 
 
@@ -256,10 +266,11 @@ def run(arguments: Arguments) -> dict[str, Any]:
     if len(set(seeds)) < len(seeds):
         raise UserError(f"--seeds {' '.join(map(str, seeds))} names a seed twice")
 
-    corpus = _load_corpus(arguments)
     dev = _load_dev(arguments)
+    test = _load_test(arguments, dev)
+    corpus = _load_corpus(arguments)
     if arguments.run.seeds is None:
-        return _run_one(arguments, corpus, dev)
+        return _run_one(arguments, corpus, dev, test)
     root = Path(training.output_dir)
     results = []
     for number, seed in enumerate(seeds, 1):
@@ -274,7 +285,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
             continue
         if training.resume_from_checkpoint and not (root / f"seed-{seed}").exists():
             one.training.resume_from_checkpoint = None
-        result = _run_one(one, corpus, dev)
+        result = _run_one(one, corpus, dev, test)
         if result["training"]["status"] != "finished":
             return result
         results.append(result)
@@ -330,14 +341,16 @@ def _load_corpus(arguments: Arguments) -> Corpus:
         raise UserError("--streaming does not know the length of the corpus: add --max_steps")
     if data.max_seq_length < 3:
         raise UserError(f"--max_seq_length must be at least 3, not {data.max_seq_length}")
+    rows = data.max_train_samples
+    if rows is not None and (rows <= 0 or rows > 1 and rows != int(rows) or rows <= 1 and data.streaming):
+        raise UserError(
+            f"--max_train_samples must be a number of rows, or a part of at most 1 without --streaming, not {rows:g}"
+        )
+    keywords = {"text_columns": data.text_column, "dedup": data.dedup, "streaming": data.streaming}
     source = data.train_file or str(EMBEDDED_CORPUS)
-    corpus = load_corpus(
-        source,
-        text_columns=data.text_column,
-        dedup=data.dedup,
-        streaming=data.streaming,
-        max_rows=data.max_train_samples,
-    )
+    if rows is not None and rows <= 1:
+        rows = math.ceil(rows * load_corpus(source, **keywords).report.kept)
+    corpus = load_corpus(source, max_rows=None if rows is None else int(rows), **keywords)
     if corpus.report is not None:
         say(*corpus.report.lines())
     batch = training.per_device_train_batch_size * world_size()
@@ -369,6 +382,19 @@ def _load_dev(arguments: Arguments) -> dict[str, StsData]:
         task, split = parse_task(name)
         pairs = load_sts(task, data.eval_data_dir, split)
         sets[pairs.key.lower()] = pairs
+    return sets
+
+
+def _load_test(arguments: Arguments, dev: dict[str, StsData]) -> dict[str, StsData]:
+    data = arguments.data
+    if not data.test_tasks:
+        return {}
+    found, missing = load_tasks([name.lower() for name in data.test_tasks], data.eval_data_dir)
+    for entry in missing:
+        say(f"--test_tasks sts: {entry['reason']}")
+    sets = {pairs.key.lower(): pairs for pairs in found}
+    if twice := sorted(sets.keys() & dev.keys()):
+        raise UserError(f"{', '.join(twice)} is in --eval_tasks and in --test_tasks: name it once")
     return sets
 
 
@@ -495,6 +521,7 @@ def _manifest(arguments: Arguments, corpus: Corpus, dev: dict[str, StsData], mod
             "augmentation": model.config.augmentation,
             "augmentation_rate": model.config.augmentation_rate,
             "corpus_sha256": corpus.report.sha256 if corpus.report else None,
+            "max_train_samples": arguments.data.max_train_samples,
             "max_seq_length": arguments.data.max_seq_length,
             "batch": batch,
             "gradient_accumulation_steps": training.gradient_accumulation_steps,
@@ -524,7 +551,7 @@ def _manifest(arguments: Arguments, corpus: Corpus, dev: dict[str, StsData], mod
     }
 
 
-def _run_one(arguments: Arguments, corpus: Corpus, dev: dict[str, StsData]) -> dict[str, Any]:
+def _run_one(arguments: Arguments, corpus: Corpus, dev: dict[str, StsData], test: dict[str, StsData]) -> dict[str, Any]:
     training, data = arguments.training, arguments.data
     folder = Path(training.output_dir)
     model = _load_model(arguments, corpus)
@@ -570,7 +597,7 @@ def _run_one(arguments: Arguments, corpus: Corpus, dev: dict[str, StsData]) -> d
         )
         return {"training": {"status": "stopped", "steps": step}}
 
-    after = _metrics(trainer, dev)
+    after = _metrics(trainer, dev) | _metrics(trainer, test, "test")
     trainer.save_model(str(folder))
     best = trainer.state.best_global_step if training.load_best_model_at_end else None
     results = base_results(
@@ -580,7 +607,7 @@ def _run_one(arguments: Arguments, corpus: Corpus, dev: dict[str, StsData]) -> d
         command=arguments.command,
         device=training.device,
     ) | {
-        "tasks": {name: task_record({**after[name], "n": d.n}, d) for name, d in dev.items()},
+        "tasks": {name: task_record({**after[name], "n": d.n}, d) for name, d in (dev | test).items()},
         "before": manifest["before"],
         "selection": {
             "metric": training.metric_for_best_model if dev else None,
@@ -602,11 +629,11 @@ def _run_one(arguments: Arguments, corpus: Corpus, dev: dict[str, StsData]) -> d
     return results
 
 
-def _metrics(trainer: RobustCSETrainer, dev: dict[str, StsData]) -> dict[str, dict[str, float]]:
-    if not dev:
+def _metrics(trainer: RobustCSETrainer, sets: dict[str, StsData], prefix: str = "eval") -> dict[str, dict[str, float]]:
+    if not sets:
         return {}
-    flat = trainer.evaluate(metric_key_prefix="eval")
-    keys = {name: {metric: f"eval_{name}_{metric}" for metric in DEV_METRICS} for name in dev}
+    flat = trainer.evaluate(sets, metric_key_prefix=prefix)
+    keys = {name: {metric: f"{prefix}_{name}_{metric}" for metric in DEV_METRICS} for name in sets}
     return {name: {metric: flat[key] for metric, key in of.items() if key in flat} for name, of in keys.items()}
 
 
@@ -615,6 +642,9 @@ def _report(arguments: Arguments, results: dict[str, Any], folder: Path) -> None
     t = results["training"]
     say("", f"{results['method']}: {t['steps']} steps, {t['sentences']} sentences in {t['seconds']:.0f} s")
     for name, metrics in results["tasks"].items():
+        if name not in results["before"]:
+            say(f"{name} ({metrics['n']} pairs) spearman {metrics['spearman']:.2f}")
+            continue
         before = results["before"][name]
         say(f"{name} ({metrics['n']} pairs)        before    after")
         for metric in before:
@@ -638,19 +668,18 @@ def _report(arguments: Arguments, results: dict[str, Any], folder: Path) -> None
 
 def _summarise_seeds(root: Path, seeds: list[int], results: list[dict[str, Any]], save: bool) -> dict[str, Any]:
     """Mean, standard deviation and range over the seeds; the seed with the best dev score becomes the root's model."""
-    summary = {**results[0], "model": str(root), "seed": None, "seeds": seeds, "tasks": {}, "before": {}}
+    summary = {**results[0], "model": str(root), "seed": None, "seeds": seeds, "tasks": {}}
     summary["training"] = {"status": "finished", "runs": [result["training"] for result in results]}
     for name, metrics in results[0]["tasks"].items():
         row = {key: value for key, value in metrics.items() if key not in DEV_METRICS}
-        for metric in results[0]["before"][name]:
+        for metric in (metric for metric in DEV_METRICS if metric in metrics):
             values = [result["tasks"][name][metric] for result in results]
             row[metric] = statistics.fmean(values)
             row[f"{metric}_std"] = statistics.stdev(values) if len(values) > 1 else 0.0
             row[f"{metric}_min"], row[f"{metric}_max"] = min(values), max(values)
         summary["tasks"][name] = row | {"seeds": len(seeds)}
-        summary["before"][name] = results[0]["before"][name]
         say(f"{name} spearman over {len(seeds)} seeds: {row['spearman']:.2f} ± {row['spearman_std']:.2f}")
-    first = next(iter(results[0]["tasks"]), None)
+    first = next(iter(results[0]["before"]), None)
     best = max(range(len(seeds)), key=lambda i: results[i]["tasks"][first]["spearman"]) if first else 0
     summary["exported_seed"] = seeds[best]
     summary["selection"] = results[best]["selection"]

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from hf_robustcse.distributed import gather_rows, rank, world_size
 from hf_robustcse.errors import TrainingStopped, UserError
@@ -21,8 +22,11 @@ from hf_robustcse.evaluation.sts import StsData
 from hf_robustcse.files import write_json
 from hf_robustcse.model import RobustCSEModel
 
-DEV_METRICS = ("spearman", "alignment", "uniformity", "mean_cosine", "embedding_std", "effective_rank")
-LOWER_IS_BETTER = ("alignment", "uniformity", "mean_cosine")
+DEV_METRICS = (
+    "spearman", "alignment", "uniformity", "mean_cosine", "positive_cosine", "random_cosine", "embedding_std",
+    "effective_rank",
+)  # fmt: skip
+LOWER_IS_BETTER = ("alignment", "uniformity", "mean_cosine", "random_cosine")
 
 
 @dataclass
@@ -333,6 +337,13 @@ class RobustCSETrainer(Trainer):
             # The stock trainer pickles its arguments beside the model; readable JSON takes their place.
             (folder / "training_args.bin").unlink(missing_ok=True)
             write_json(folder / "training_args.json", self.args.to_dict())
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        """The stock sampler; lengths that it sorts by are read once, where a column of a data set reads row by row."""
+        sampler = super()._get_train_sampler(train_dataset)
+        if isinstance(sampler, LengthGroupedSampler):
+            sampler.lengths = list(sampler.lengths[:])
+        return sampler
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: torch.nn.Module | None = None) -> None:
         if self.is_fsdp_enabled:

@@ -84,7 +84,7 @@ def test_terms_and_metrics_are_logged(model, tmp_path):
         assert log["loss"] == pytest.approx(log["contrastive"] + log["vadv"], abs=1e-3)
     evaluated = [log for log in trainer.state.log_history if "eval_stsb_dev_spearman" in log]
     assert [log["step"] for log in evaluated] == [2, 4]
-    for metric in ("spearman", "alignment", "uniformity", "mean_cosine", "embedding_std", "effective_rank"):
+    for metric in ("spearman", "alignment", "positive_cosine", "random_cosine", "embedding_std", "effective_rank"):
         assert f"eval_stsb_dev_{metric}" in evaluated[0]
 
 

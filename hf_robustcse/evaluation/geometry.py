@@ -144,8 +144,9 @@ def evaluate_dev(encode: Encode, data: StsData) -> dict[str, float]:
         data: a dev set; that it is not a test set (`StsData.is_test`) is for the caller to see to.
 
     Returns:
-        `spearman`, `alignment`, `uniformity`, `mean_cosine`, `embedding_std`, `effective_rank`; all finite floats.
-        `alignment` is left out for a set without a positive pair.
+        `spearman`, `alignment`, `uniformity`, `mean_cosine`, `positive_cosine`, `random_cosine`, `embedding_std`,
+        `effective_rank`; all finite floats. `alignment` and `positive_cosine` are left out for a set without a
+        positive pair.
 
     Raises:
         UserError: if the embeddings are not finite.
@@ -153,10 +154,9 @@ def evaluate_dev(encode: Encode, data: StsData) -> dict[str, float]:
     embeddings = Embeddings(encode, data.sentences)
     scores = {"spearman": evaluate_pairs(embeddings, data.subsets)["spearman"]}
     geometry = evaluate_geometry(embeddings, data.pairs)
-    for name in ("alignment", "uniformity", "mean_cosine", "embedding_std", "effective_rank"):
-        if geometry[name] is not None:
-            scores[name] = geometry[name]
-    return scores
+    return scores | {
+        name: value for name, value in geometry.items() if value is not None and name not in ("n", "n_positive")
+    }
 
 
 def _unit(x: np.ndarray) -> np.ndarray:

@@ -60,7 +60,7 @@ def run_evaluation(
     if output_json is not None and Path(output_json).is_dir():
         raise UserError(f"--output_json {output_json} is a folder: name a file")
     tasks = [name.lower() for name in tasks]
-    loaded, missing = _load(tasks, data_dir, split, strict)
+    loaded, missing = load_tasks(tasks, data_dir, split, strict)
     geometry = sts.load_sts(GEOMETRY_SET, data_dir) if "geometry" in tasks else None
     embedder = load_embedder(
         model_name_or_path, pooling=pooling, max_seq_length=max_seq_length, batch_size=batch_size, device=device
@@ -92,10 +92,20 @@ def run_evaluation(
     return results
 
 
-def _load(
-    tasks: Sequence[str], data_dir: str | Path | None, split: str, strict: bool
+def load_tasks(
+    tasks: Sequence[str], data_dir: str | Path | None = None, split: str = "test", strict: bool = False
 ) -> tuple[list[sts.StsData], list[dict[str, str]]]:
-    """The STS data of all tasks in table order, and what is missing of the group `sts`."""
+    """The STS data of tasks, in the order of the tables, and what is missing of the group `sts`.
+
+    Args:
+        tasks: as in `run_evaluation`; `geometry` is left out.
+        data_dir: see there, as the next two.
+        split: see there.
+        strict: see there.
+
+    Raises:
+        UserError: for an unknown task, or data that are absent or wrong.
+    """
     if "sts" in tasks and split != "test":
         raise UserError(f"the group sts is the seven test sets: name STSB and SICKR for --split {split}")
     available = f"available: {', '.join((*GROUPS, *sts.TASKS))}, single tasks also with _dev, _test or _train"

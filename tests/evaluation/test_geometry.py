@@ -137,7 +137,8 @@ def test_dev_is_one_encoding_pass(vectors: dict, pairs: list) -> None:
     scores = evaluate_dev(encode, data)
     assert len(calls) == 1 and calls[0] == data.sentences
     assert list(scores) == [
-        "spearman", "alignment", "uniformity", "mean_cosine", "embedding_std", "effective_rank",
+        "spearman", "alignment", "uniformity", "mean_cosine", "positive_cosine", "random_cosine", "embedding_std",
+        "effective_rank",
     ]  # fmt: skip
     assert all(type(value) is float and math.isfinite(value) for value in scores.values())
     assert scores["spearman"] == evaluate_pairs(encode, data.subsets)["spearman"]

@@ -1,0 +1,471 @@
+"""Sweeps: a declared grid of settings, each trained for several seeds, and what came of it as a table and a picture."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+import json
+import re
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+
+from hf_robustcse.errors import TrainingStopped, UserError
+from hf_robustcse.evaluation.results import command_line, library_versions
+from hf_robustcse.files import atomic_write_text, write_json
+from hf_robustcse.methods import METHODS, build
+from hf_robustcse.runs import Arguments, parse_arguments, run, say
+from hf_robustcse.trainer import DEV_METRICS
+
+AXES = ("linear", "log", "symlog", "category")
+# What the sweep itself decides for each of its runs.
+OWN = ("output_dir", "seed", "seeds", "resume_from_checkpoint", "overwrite_output_dir")
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """A declared sweep.
+
+    Attributes:
+        name: its name.
+        about: what is varied, and where the paper has it.
+        cells: label -> {option: value}; in a value ``{folder}`` is the folder of the sweep and ``{seed}`` the seed, so
+            that a cell can use the model of an earlier one.
+        method: of every cell that names none itself.
+        varied: the options whose value is the label; empty where cells differ in several ways.
+        axis: of the picture, one of `AXES`.
+        plot: metrics of the first dev set in the picture; empty for the Spearman correlation on every set.
+        reported: what the paper prints, name of the figure -> label -> value.
+    """
+
+    name: str
+    about: str
+    cells: dict[str, dict[str, Any]]
+    method: str | None = None
+    varied: tuple[str, ...] = ()
+    axis: str = "category"
+    plot: tuple[str, ...] = ()
+    reported: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
+
+
+def read_grids(path: str | Path) -> dict[str, Grid]:
+    """The grids of a YAML file: name -> ``about``, ``method``, ``vary`` or ``cells``, ``axis``, ``plot``, ``reported``.
+
+    ``vary: {option: [values]}`` makes a cell of each value; several options, separated by spaces, share it.
+
+    Raises:
+        UserError: if it cannot be read or a grid is malformed.
+    """
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"cannot read the grids {path}: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict) or not all(isinstance(entry, dict) for entry in content.values()):
+        raise UserError(f"the file of grids {path} must hold entries of the form name: {{vary: {{option: [values]}}}}")
+    return {str(name): _grid(str(name), entry, path) for name, entry in content.items()}
+
+
+def _grid(name: str, entry: Mapping[str, Any], path: str | Path) -> Grid:
+    where = f"grid {name} in {path}"
+    if unknown := set(entry) - {"about", "method", "vary", "cells", "axis", "plot", "reported"}:
+        raise UserError(f"{where} has an unknown key {sorted(unknown)[0]}")
+    if ("vary" in entry) == ("cells" in entry):
+        raise UserError(f"{where} needs either vary or cells")
+    varied: tuple[str, ...] = ()
+    if "vary" in entry:
+        if not isinstance(entry["vary"], dict) or len(entry["vary"]) != 1:
+            raise UserError(f"{where}: vary must be of the form {{option: [values]}}, with a single entry")
+        ((options, values),) = entry["vary"].items()
+        if not isinstance(values, list) or not values:
+            raise UserError(f"{where}: vary must list the values of {options}")
+        varied = tuple(str(options).split())
+        cells = {_label(value): dict.fromkeys(varied, value) for value in values}
+    else:
+        if not isinstance(entry["cells"], dict) or not all(isinstance(cell, dict) for cell in entry["cells"].values()):
+            raise UserError(f"{where}: cells must be of the form label: {{option: value}}")
+        cells = {_label(label): dict(cell) for label, cell in entry["cells"].items()}
+    if not cells:
+        raise UserError(f"{where} has no cell")
+    axis, plot = entry.get("axis", "category"), tuple(entry.get("plot", ()))
+    if axis not in AXES:
+        raise UserError(f"{where}: axis must be one of {', '.join(AXES)}, not {axis!r}")
+    if axis != "category" and not all(_is_number(label) for label in cells):
+        raise UserError(f"{where}: the axis {axis} needs cells that are numbers")
+    if wrong := set(plot) - set(DEV_METRICS):
+        raise UserError(f"{where}: plot knows {', '.join(DEV_METRICS)}, not {sorted(wrong)[0]}")
+    reported = {
+        str(what): {_label(label): float(value) for label, value in values.items()}
+        for what, values in entry.get("reported", {}).items()
+    }
+    about = " ".join(str(entry.get("about", "")).split())
+    return Grid(name, about, cells, entry.get("method"), varied, axis, plot, reported)
+
+
+def _label(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, (int, float)) else str(value)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; --help lists all options")
+
+
+def _parser(grids: Path) -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="run_ablation.py",
+        usage="run_ablation.py GRID [--seeds S ...] [--cells C ...] [--output_dir DIR] [recipe.yaml] [options of "
+        "run_unsup.py]",
+        description="Train every cell of a declared grid for several seeds. All options of run_unsup.py are accepted "
+        "and hold for every cell; an option of a method goes to the cells whose method has it. A sweep that was "
+        "interrupted goes on when the same command is given again.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--grids", type=Path, default=grids, help="YAML file of grids")
+    parser.add_argument("--list", action="store_true", help="print the grids and stop")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds of every cell (default 0 1 2)")
+    parser.add_argument("--cells", nargs="+", help="train these cells only")
+    parser.add_argument("--output_dir", type=Path, help="where the sweep goes (default runs/GRID)")
+    return parser
+
+
+@dataclasses.dataclass
+class Sweep:
+    """A grid, the settings that all its cells share, and where it goes."""
+
+    grid: Grid
+    seeds: list[int]
+    cells: list[str]
+    folder: Path
+    shared: list[str]
+    command: str
+
+    def arguments(self, cell: str, seed: int) -> Arguments:
+        """The arguments of one training run.
+
+        Raises:
+            UserError: if they are wrong.
+        """
+        options = self.grid.cells[cell]
+        method = str(options.get("method", _value(self.shared, "method") or self.grid.method or "simcse"))
+        argv = ["--method", method, *_of_method(self.shared, method)]
+        for name, value in options.items():
+            values = value if isinstance(value, list) else [value]
+            texts = [str(v).lower() if isinstance(v, bool) else str(v) for v in values]
+            argv += [f"--{name}"] + [
+                text.replace("{folder}", str(self.folder)).replace("{seed}", str(seed)) for text in texts
+            ]
+        run_folder = self.run_folder(cell, seed)
+        argv += ["--seed", str(seed), "--output_dir", str(run_folder)]
+        if (run_folder / "manifest.json").is_file():
+            argv += ["--resume_from_checkpoint", "last"]
+        return parse_arguments(argv)
+
+    def run_folder(self, cell: str, seed: int) -> Path:
+        """Where one training run goes."""
+        return self.folder / re.sub(r"[^\w.+-]+", "-", cell) / f"seed-{seed}"
+
+
+def _value(argv: Sequence[str], name: str) -> str | None:
+    """The last value of an option in a command line."""
+    found = None
+    for i, word in enumerate(argv):
+        if word == f"--{name}" and i + 1 < len(argv):
+            found = argv[i + 1]
+        elif word.startswith(f"--{name}="):
+            found = word.partition("=")[2]
+    return found
+
+
+def _of_method(argv: Sequence[str], method: str) -> list[str]:
+    """The command line without the options of other methods."""
+    everyone = {f.name for kind in METHODS.values() for f in dataclasses.fields(kind.Options)}
+    foreign = everyone - build(method).options().keys() if _exists(method) else set()
+    kept, skip = [], False
+    for word in argv:
+        if word.startswith("--"):
+            skip = word[2:].partition("=")[0] in foreign
+        if not skip:
+            kept.append(word)
+    return kept
+
+
+def _exists(method: str) -> bool:
+    try:
+        build(method)
+    except UserError:
+        return False
+    return True
+
+
+def parse_sweep(argv: Sequence[str] | None, grids: Path) -> Sweep | None:
+    """Parse the command line of a sweep, and of all its runs.
+
+    Args:
+        argv: without the program's name; by default that of the process.
+        grids: the file of grids when the command line names none.
+
+    Returns:
+        The sweep, or None if only the grids were to be listed, which are printed then.
+
+    Raises:
+        UserError: for an unknown grid, cell or option, or a bad value in any cell.
+    """
+    argv = list(sys.argv[1:] if argv is None else argv)
+    name = argv.pop(0) if argv and not argv[0].startswith("-") else None
+    known, shared = _parser(grids).parse_known_args(argv)
+    declared = read_grids(known.grids)
+    if known.list:
+        for grid in declared.values():
+            say(f"{grid.name:<20}{grid.about} [{len(grid.cells)} cells: {', '.join(grid.cells)}]")
+        return None
+    if name not in declared:
+        near = difflib.get_close_matches(name or "", declared, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        said = "name a grid first" if name is None else f"there is no grid {name!r} in {known.grids}"
+        raise UserError(f"{said}: one of {', '.join(declared)}{hint}")
+    grid = declared[name]
+    for option in (*OWN, *grid.varied, *(("method",) if any("method" in c for c in grid.cells.values()) else ())):
+        if _value(shared, option) is not None or f"--{option}" in shared:
+            raise UserError(f"--{option} is set by the sweep {name} for each of its runs: leave it out")
+    cells = known.cells or list(grid.cells)
+    if wrong := [cell for cell in cells if cell not in grid.cells]:
+        raise UserError(f"the grid {name} has no cell {wrong[0]!r}: choose among {', '.join(grid.cells)}")
+    if len(set(known.seeds)) < len(known.seeds):
+        raise UserError(f"--seeds {' '.join(map(str, known.seeds))} names a seed twice")
+    folder = known.output_dir or Path("runs") / name
+    sweep = Sweep(grid, known.seeds, cells, folder, shared, command_line(["run_ablation.py", name, *argv]))
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--output_dir {folder} is a file")
+    used = set().union(*(sweep.arguments(cell, known.seeds[0]).method_options for cell in grid.cells))
+    for word in shared:  # an option that no cell takes is a mistake
+        option = word[2:].partition("=")[0] if word.startswith("--") else None
+        if option and option not in used and any(option == f.name for k in METHODS.values()
+                                                 for f in dataclasses.fields(k.Options)):  # fmt: skip
+            raise UserError(f"--{option} belongs to a method that no cell of the grid {name} uses")
+    return sweep
+
+
+def run_sweep(sweep: Sweep) -> dict[str, Any]:
+    """Train what is not trained yet; write ``results.json``, ``table.md`` and, with matplotlib, ``picture.png``.
+
+    A cell whose training cannot go on (collapse, a loss that is not finite) is recorded as failed; the others are
+    trained nevertheless, and the next call tries it again. A finished run keeps its model and its results, and loses
+    its checkpoints.
+
+    Args:
+        sweep: of `parse_sweep`.
+
+    Returns:
+        What is written to ``results.json``.
+
+    Raises:
+        UserError: if the folder holds another sweep, or a run finds its input wrong.
+    """
+    folder, grid = sweep.folder, sweep.grid
+    first = sweep.arguments(sweep.cells[0], sweep.seeds[0]).training
+    identity = {"grid": grid.name, "cells": grid.cells, "shared": sweep.shared}
+    path = folder / "sweep.json"
+    if path.is_file():
+        before = json.loads(path.read_text(encoding="utf-8"))
+        if different := [key for key, value in identity.items() if before.get(key) != value]:
+            key = different[0]
+            raise UserError(
+                f"--output_dir {folder} holds another sweep, with {key} {before.get(key)} in place of {identity[key]}: "
+                "choose another folder"
+            )
+    elif first.process_index == 0:
+        write_json(path, identity)
+    if not _has_matplotlib():
+        say("note: there will be a table but no picture: pip install hf_robustcse[plots]")
+
+    # Seed by seed, so that an interrupted sweep has something of every cell.
+    work = [(cell, seed) for seed in sweep.seeds for cell in sweep.cells]
+    todo = [(cell, seed) for cell, seed in work if not (sweep.run_folder(cell, seed) / "results.json").is_file()]
+    say(f"{grid.name}: {grid.about}", f"{len(work)} runs, {len(work) - len(todo)} of them finished before")
+    failed: dict[tuple[str, int], str] = {}
+    started = time.perf_counter()
+    for number, (cell, seed) in enumerate(todo):
+        each = (time.perf_counter() - started) / max(number, 1)
+        left = f", about {_duration(each * (len(todo) - number))} left" if number else ""
+        say("", f"[{number + 1} of {len(todo)}{left}] {grid.name}: {cell}, seed {seed}")
+        run_folder = sweep.run_folder(cell, seed)
+        try:
+            result = run(sweep.arguments(cell, seed))
+        except TrainingStopped as error:
+            say(f"failed: {error}")
+            failed[cell, seed] = str(error)
+            continue
+        if result["training"]["status"] != "finished":
+            say(f"stopped; the same command goes on: {sweep.command}")
+            return {"status": "stopped"}
+        if first.process_index == 0:
+            for checkpoint in run_folder.glob("checkpoint-*"):
+                shutil.rmtree(checkpoint)
+    record = summarise(sweep, failed)
+    if first.process_index == 0:
+        _write(folder, record)
+        files = ", ".join(sorted(path.name for path in folder.iterdir() if path.is_file()))
+        print("", table(record), "", f"in {folder}: {files}", sep="\n", flush=True)
+    return record
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def summarise(sweep: Sweep, failed: Mapping[tuple[str, int], str] | None = None) -> dict[str, Any]:
+    """All finished runs of a sweep's folder, of every seed: mean, standard deviation and range of every metric.
+
+    Args:
+        sweep: of `parse_sweep`.
+        failed: (cell, seed) -> why it failed.
+
+    Returns:
+        The record that `table` and `picture` take.
+    """
+    grid = sweep.grid
+    rows: dict[str, Any] = {}
+    about: dict[str, Any] = {}
+    for cell in grid.cells:
+        parent = sweep.run_folder(cell, 0).parent
+        found = [json.loads(p.read_text(encoding="utf-8")) for p in sorted(parent.glob("seed-*/results.json"))]
+        reasons = {str(seed): why for (name, seed), why in (failed or {}).items() if name == cell}
+        row: dict[str, Any] = {
+            "options": grid.cells[cell], "seeds": [r["seed"] for r in found], "failed": reasons, "tasks": {},
+        }  # fmt: skip
+        if found:
+            about = found[0]
+            row["method"] = found[0]["method"]
+            row["steps"] = [r["training"]["steps"] for r in found]
+            row["seconds"] = [r["training"]["seconds"] for r in found]
+            for task, record in found[0]["tasks"].items():
+                row["tasks"][task] = {"n": record["n"], "split": record["split"], "sha256": record["sha256"]} | {
+                    metric: _spread([r["tasks"][task][metric] for r in found])
+                    for metric in DEV_METRICS if metric in record
+                }  # fmt: skip
+        rows[cell] = row
+    return {
+        "grid": grid.name, "about": grid.about, "command": sweep.command, "varied": list(grid.varied),
+        "axis": grid.axis, "plot": list(grid.plot), "reported": grid.reported,
+        "device": about.get("device"), "library_versions": library_versions(), "before": about.get("before", {}),
+        "cells": rows,
+    }  # fmt: skip
+
+
+def _spread(values: list[float]) -> dict[str, Any]:
+    return {
+        "mean": statistics.fmean(values), "std": statistics.stdev(values) if len(values) > 1 else 0.0,
+        "min": min(values), "max": max(values), "values": values,
+    }  # fmt: skip
+
+
+def table(record: Mapping[str, Any]) -> str:
+    """The record of a sweep as a Markdown table; what the paper reports has columns of its own, and says so."""
+    rows = record["cells"]
+    tasks = list(dict.fromkeys(task for row in rows.values() for task in row["tasks"]))
+    geometry = list(record["plot"]) or ["alignment", "uniformity"]
+    first = next((task for task in tasks if task in record["before"]), None)
+    heads = [" ".join(record["varied"]) or "cell", "seeds"]
+    heads += [
+        f"{task} ({next(r['tasks'][task]['split'] for r in rows.values() if task in r['tasks'])})" for task in tasks
+    ]
+    heads += [f"{metric} ({first})" for metric in geometry if metric != "spearman"] if first else []
+    heads += ["s a step", *(f"reported: {what}" for what in record["reported"])]
+    lines = [f"{record['grid']}: {record['about']}" if record["about"] else record["grid"], ""]
+    lines += ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    for cell, row in rows.items():
+        cells = [f"`{cell}`", str(len(row["seeds"])) + (f" ({len(row['failed'])} failed)" if row["failed"] else "")]
+        cells += [_shown(row["tasks"].get(task, {}).get("spearman"), 2) for task in tasks]
+        if first:
+            cells += [_shown(row["tasks"].get(first, {}).get(m), 3) for m in geometry if m != "spearman"]
+        seconds, steps = sum(row.get("seconds", [])), sum(row.get("steps", []))
+        cells.append(f"{seconds / steps:.2f}" if steps else "-")
+        cells += [f"{values[cell]:g}" if cell in values else "-" for values in record["reported"].values()]
+        lines.append("| " + " | ".join(cells) + " |")
+    lines += ["", "Spearman x 100, mean ± standard deviation over the seeds. Checkpoints were chosen on the dev set."]
+    lines += [
+        f"`{cell}` seed {seed} failed: {why}" for cell, row in rows.items() for seed, why in row["failed"].items()
+    ]
+    return "\n".join([*lines, f"Command: `{record['command']}`"])
+
+
+def _shown(spread: Mapping[str, Any] | None, digits: int) -> str:
+    if spread is None:
+        return "-"
+    text = f"{spread['mean']:.{digits}f}"
+    return f"{text} ± {spread['std']:.{digits}f}" if len(spread["values"]) > 1 else text
+
+
+def _write(folder: Path, record: Mapping[str, Any]) -> None:
+    write_json(folder / "results.json", record)
+    atomic_write_text(folder / "table.md", table(record) + "\n")
+    if _has_matplotlib():
+        picture(record, folder / "picture.png")
+
+
+def _has_matplotlib() -> bool:
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def picture(record: Mapping[str, Any], path: str | Path) -> None:
+    """Draw the record of a sweep: mean over the seeds, with a bar of one standard deviation.
+
+    Args:
+        record: of `summarise`.
+        path: of the PNG file.
+    """
+    from matplotlib.figure import Figure
+
+    rows = {cell: row for cell, row in record["cells"].items() if row["tasks"]}
+    tasks = list(dict.fromkeys(task for row in rows.values() for task in row["tasks"]))
+    if record["plot"]:
+        first = next(iter(record["before"]), tasks[0] if tasks else None)
+        lines = {f"{metric}, {first}": (first, metric) for metric in record["plot"]}
+    else:
+        lines = {f"{task} ({next(iter(rows.values()))['tasks'][task]['split']})": (task, "spearman") for task in tasks}
+    category = record["axis"] == "category"
+    figure = Figure(figsize=(max(6.4, 0.8 * len(rows)), 4.8), layout="constrained")
+    axes = figure.subplots()
+    for name, (task, metric) in lines.items():
+        points = [
+            (number if category else float(cell), row["tasks"][task][metric])
+            for number, (cell, row) in enumerate(rows.items())
+            if metric in row["tasks"].get(task, {})
+        ]
+        axes.errorbar(
+            [x for x, _ in points], [y["mean"] for _, y in points], [y["std"] for _, y in points], label=name,
+            marker="o", capsize=3, linestyle="none" if category else "-",
+        )  # fmt: skip
+    if category:
+        axes.set_xticks(range(len(rows)), list(rows), rotation=30 if len(rows) > 4 else 0, ha="right" if len(rows) > 4
+                        else "center")  # fmt: skip
+    else:
+        positive = [float(cell) for cell in rows if float(cell) > 0]
+        axes.set_xscale(record["axis"], **({"linthresh": min(positive)} if record["axis"] == "symlog" else {}))
+    axes.set_xlabel(" = ".join(record["varied"]) or record["grid"])
+    axes.set_ylabel("cosine" if record["plot"] else "Spearman x 100")
+    axes.set_title(record["about"] or record["grid"], fontsize="medium", wrap=True)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    figure.savefig(path, dpi=150, metadata={"Software": None})
