@@ -53,7 +53,15 @@ class RobustSentEmbed(Method):
     name = "robustsentembed"
     head = "mlp"
     paper = Paper(
-        title="RobustSentEmbed",
+        title="RobustSentEmbed: Robust Sentence Embeddings Using Adversarial Self-Supervised Contrastive Learning",
+        arxiv="2403.11082",
+        bibtex="""@inproceedings{asl2024robustsentembed,
+  title = {{RobustSentEmbed}: Robust Sentence Embeddings Using Adversarial Self-Supervised Contrastive Learning},
+  author = {Rafiei Asl, Javad and Panzade, Prajwal and Blanco, Eduardo and Takabi, Daniel and Cai, Zhipeng},
+  booktitle = {Findings of the Association for Computational Linguistics: NAACL},
+  pages = {3795--3809},
+  year = {2024}
+}""",
         reported={
             "bert-base-uncased": {
                 "STS12": 71.90, "STS13": 81.12, "STS14": 74.92, "STS15": 82.38, "STS16": 79.43, "STSB": 82.02,
@@ -141,6 +149,11 @@ class RobustSentEmbed(Method):
         self.table = perturb.TokenTable(config.vocab_size, embedding_width, o.rse_table_start)
         backbone = blind_backbone(config, o.rse_discriminator_layers)
         self.discriminator = ReplacedTokenDetector(backbone, config.hidden_size, embedding_width)
+
+    def load_pretrained(self, model_name_or_path: str, **kwargs: Any) -> None:
+        """Load the generator, so that one that does not fit is reported before anything is trained or written."""
+        if self.options.rse_lambda2:
+            _ = self.generator
 
     @property
     def generator(self) -> tuple[PreTrainedModel, int]:

@@ -361,8 +361,7 @@ def test_bad_options(options, message):
 def test_a_generator_that_does_not_serve(bert, tmp_path):
     small = make_encoder(tmp_path / "small", kind=AutoModelForMaskedLM, vocab_size=60)
     for name, message in ((None, "no trained head"), ("/nowhere/at-all", "cannot load"), (str(small), "has 60 tokens")):
-        model = make(bert, rse_generator=name)
         with pytest.raises(UserError, match=f"{message}.*--rse_generator.*--rse_lambda2 0"):
-            model(*inputs_of(model))
+            make(bert, rse_generator=name)
     with pytest.raises(UserError, match="--rse_discriminator_layers must be between 1 and 3"):
         make(bert, rse_discriminator_layers=4)
