@@ -7,6 +7,11 @@ mkdir -p "$out"
 python -m pytest -q -m gpu | tee "$out/pytest_gpu.txt"
 python benchmarks/train_step.py --model_name_or_path "$model" --train_file "$sentences" --batch_size 64 --steps 50 \
     --warmup 10 --rounds 5 --output_json "$out/train_step_gpu.json" | tee "$out/train_step_gpu.txt"
+all="simcse vadv gs_infonce dclr dcl robustsentembed"
+python benchmarks/train_step.py --model_name_or_path "$model" --train_file "$sentences" --batch_size 64 --steps 20 \
+    --warmup 5 --rounds 3 --systems $all --output_json "$out/train_step_methods_gpu.json"
+python benchmarks/train_step.py --model_name_or_path "$model" --train_file "$sentences" --batch_size 64 --steps 3 \
+    --rounds 1 --systems $all --memory --output_json "$out/memory_methods_gpu.json"
 python benchmarks/noise_cost.py --output_json "$out/noise_cost_gs_gpu.json"
 python benchmarks/noise_cost.py --steps 4 --output_json "$out/noise_cost_dclr_gpu.json"
 for option in --bf16 --fp16; do

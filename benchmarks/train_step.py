@@ -5,15 +5,19 @@
 All train the same encoder ([CLS] pooling) on the same sentences, batch and length, in float32 with the same optimizer.
 MNRL is given each sentence as its own positive, which makes it SimCSE's objective. A round trains each for `--steps`
 steps after `--warmup` steps; a step lasts from the end of one to the end of the next, so it includes data loading. What
-is printed is the median over the rounds and its ratio to MNRL.
+is printed is the median over the rounds and its ratio to MNRL. ``--memory`` measures the peak of the memory instead:
+what training adds to a process that has loaded model and data, each system in a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import platform
+import resource
 import shlex
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -47,6 +51,58 @@ class Clock(TrainerCallback):
         self.ends.append(time.perf_counter())
 
 
+def resident_bytes() -> int:
+    """What this process holds now, on the accelerator if there is one."""
+    if torch.cuda.is_available():
+        return torch.cuda.memory_allocated()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def peak_bytes() -> int:
+    """The most that it has held."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def measure_memory(args: argparse.Namespace) -> None:
+    """Each system in a process of its own, `--rounds` times; the median of the peaks."""
+    peaks: dict[str, list[int]] = {name: [] for name in args.systems}
+    for _ in tqdm(range(args.rounds), unit="round"):
+        for name in args.systems:
+            command = [sys.executable, *sys.argv, "--systems", name, "--rounds", "1", "--child"]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                sys.exit(f"{name} failed with code {done.returncode} (-9: out of memory): {done.stderr[-300:]}")
+            peaks[name].append(json.loads(done.stdout.splitlines()[-1])["peak_bytes"])
+    medians = {name: statistics.median(values) for name, values in peaks.items()}
+    result = {
+        **about(args),
+        "peak_bytes": peaks,
+        "median_peak_bytes": medians,
+        "ratios": {
+            f"{name}/simcse": value / medians["simcse"] for name, value in medians.items() if "simcse" in medians
+        },
+    }
+    for name, value in medians.items():
+        print(f"{name:<16} {value / 2**20:.0f} MiB")
+    if args.output_json:
+        write_json(args.output_json, result)
+
+
+def about(args: argparse.Namespace) -> dict[str, object]:
+    """What every result says of command and machine."""
+    cuda = torch.cuda.is_available()
+    return {
+        "command": shlex.join(["python", *sys.argv]),
+        "device": torch.cuda.get_device_name() if cuda else f"cpu, {torch.get_num_threads()} threads",
+        "machine": platform.machine(),
+        "library_versions": library_versions(),
+        "batch_size": args.batch_size,
+        "max_seq_length": args.max_seq_length,
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model_name_or_path", required=True)
@@ -59,7 +115,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--systems", nargs="+", default=["mnrl", "simcse", "vadv"])
     parser.add_argument("--vadv_dropout", default="shared", choices=["shared", "independent", "off"])
+    parser.add_argument("--memory", action="store_true", help="peak memory in place of seconds")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.memory and not args.child:
+        measure_memory(args)
+        return
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
 
@@ -102,19 +163,18 @@ def main() -> None:
         for name in args.systems:
             with tempfile.TemporaryDirectory() as folder:
                 clock = Clock()
-                (mnrl(folder, clock) if name == "mnrl" else ours(name, folder, clock)).train()
+                trainer = mnrl(folder, clock) if name == "mnrl" else ours(name, folder, clock)
+                if args.child:
+                    before = resident_bytes()
+                    trainer.train()
+                    print(json.dumps({"peak_bytes": peak_bytes() - before}))
+                    return
+                trainer.train()
             ends = clock.ends[args.warmup - 1 :]
             seconds[name].append((ends[-1] - ends[0]) / (len(ends) - 1))
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     result = {
-        "command": shlex.join(["python", *sys.argv]),
-        "device": torch.cuda.get_device_name()
-        if torch.cuda.is_available()
-        else f"cpu, {torch.get_num_threads()} threads",
-        "machine": platform.machine(),
-        "library_versions": library_versions(),
-        "batch_size": args.batch_size,
-        "max_seq_length": args.max_seq_length,
+        **about(args),
         "seconds_per_step": seconds,
         "median_seconds_per_step": medians,
         "ratios": {f"{a}/{b}": medians[a] / medians[b] for a in medians for b in medians if a != b},

@@ -464,7 +464,9 @@ def picture(record: Mapping[str, Any], path: str | Path) -> None:
         positive = [float(cell) for cell in rows if float(cell) > 0]
         axes.set_xscale(record["axis"], **({"linthresh": min(positive)} if record["axis"] == "symlog" else {}))
     axes.set_xlabel(" = ".join(record["varied"]) or record["grid"])
-    axes.set_ylabel("cosine" if record["plot"] else "Spearman x 100")
+    if record["plot"] and all(metric.endswith("cosine") for metric in record["plot"]):
+        axes.set_ylim(min(0.0, axes.get_ylim()[0]), 1.05)
+    axes.set_ylabel(", ".join(record["plot"]) or "Spearman x 100")
     axes.set_title(record["about"] or record["grid"], fontsize="medium", wrap=True)
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -157,8 +158,30 @@ def blind_backbone(config: PretrainedConfig, layers: int) -> PreTrainedModel:
     return backbone
 
 
-def load_masked_lm(name: str | None, vocabulary: int) -> tuple[PreTrainedModel, int]:
-    """A frozen masked language model in float32 on the CPU, and the id of its mask token.
+def load_masked_lm(model_name_or_path: str, **kwargs: Any) -> PreTrainedModel:
+    """A masked language model in float32.
+
+    Args:
+        model_name_or_path: a folder or Hub id that ``AutoModelForMaskedLM`` loads.
+        **kwargs: for ``from_pretrained``.
+
+    Raises:
+        UserError: if it cannot be loaded or has no trained head.
+    """
+    try:
+        model, info = AutoModelForMaskedLM.from_pretrained(
+            model_name_or_path, dtype=torch.float32, output_loading_info=True, **kwargs
+        )
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"cannot load the language model {model_name_or_path!r} ({reason})") from error
+    if missing := sorted(info["missing_keys"]):
+        raise UserError(f"{model_name_or_path!r} has no trained head for masked tokens (it lacks {missing[0]})")
+    return model
+
+
+def load_generator(name: str | None, vocabulary: int) -> tuple[PreTrainedModel, int]:
+    """A frozen masked language model on the CPU, and the id of its mask token.
 
     Args:
         name: folder or Hub id, or None if none is known.
@@ -169,13 +192,11 @@ def load_masked_lm(name: str | None, vocabulary: int) -> tuple[PreTrainedModel, 
     """
     if name is None:
         raise UserError("none is named")
+    model = load_masked_lm(name)
     try:
-        model, info = AutoModelForMaskedLM.from_pretrained(name, dtype=torch.float32, output_loading_info=True)
         mask_token = AutoTokenizer.from_pretrained(name).mask_token_id
     except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"cannot load {name!r} ({str(error).strip().splitlines()[0]})") from error
-    if info["missing_keys"]:
-        raise UserError(f"{name!r} has no trained head for masked tokens")
+        raise UserError(f"cannot load the tokenizer of {name!r} ({str(error).strip().splitlines()[0]})") from error
     if mask_token is None:
         raise UserError(f"the tokenizer of {name!r} has no mask token")
     if model.config.vocab_size != vocabulary:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, PreTrainedModel
 
 from hf_robustcse.distributed import all_reduce_sum, world_size
+from hf_robustcse.encoder import load_masked_lm
 from hf_robustcse.errors import UserError
 
 
@@ -52,16 +53,7 @@ class MaskedLM(nn.Module):
         Raises:
             UserError: if it cannot be loaded or has no such head.
         """
-        try:
-            model, info = AutoModelForMaskedLM.from_pretrained(
-                model_name_or_path, dtype=torch.float32, output_loading_info=True, **kwargs
-            )
-        except (OSError, ValueError, KeyError) as error:
-            reason = str(error).strip().split("\n")[0]
-            raise UserError(f"cannot load the language model {model_name_or_path!r} ({reason})") from error
-        missing = sorted(key for key in info["missing_keys"] if not key.startswith(f"{model.base_model_prefix}."))
-        if missing:
-            raise UserError(f"{model_name_or_path!r} has no head of masked-language modelling (it lacks {missing[0]})")
+        model = load_masked_lm(model_name_or_path, **kwargs)
         with torch.no_grad():
             for name, part in self.parts.items():
                 found = dict(getattr(model, name).named_parameters())

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny import SENTENCES, WORDS, make_encoder, options_of
+from tiny import SENTENCES, WORDS, make_encoder
 from transformers import AutoConfig, AutoModel
 
 from hf_robustcse import SentenceTransformer
@@ -262,10 +262,29 @@ def state_of(folder):
     return load_file(folder / "model.safetensors") | load_file(folder / "robustcse" / "model.safetensors")
 
 
-def test_killed_in_epoch_two_and_resumed_is_bit_equal(bert, corpus, tmp_path):
+# Whole methods, with language model and all, on an encoder that has one.
+WHOLE = {
+    "vadv": {"vadv_lambda": "0.1"},
+    "dclr": {"dclr_complement": "self"},
+    "dcl": {"dcl_augmentation": "dropout", "dcl_hidden": "32", "dcl_warmup": "3"},
+    "robustsentembed": {"rse_table_start": "0.1"},
+}
+STACK = "gs_infonce+dclr+vadv"
+
+
+def whole_options(method):
+    return {key: value for part in method.split("+") for key, value in WHOLE.get(part, {}).items()}
+
+
+@pytest.mark.parametrize(
+    "method", [m if m == "vadv" else pytest.param(m, marks=pytest.mark.slow) for m in [*METHODS, STACK]]
+)
+def test_killed_in_epoch_two_and_resumed_is_bit_equal(method, masked_lm, corpus, tmp_path):
     """400 sentences in batches of 8 are 50 steps an epoch: step 70 is in the middle of the second."""
-    common = {"method": "vadv", "vadv_lambda": "0.1", "max_steps": -1, "num_train_epochs": 3, "eval_steps": 10,
-              "save_total_limit": 20}  # fmt: skip
+    bert = masked_lm
+    common = {"method": method, "max_steps": -1, "num_train_epochs": 3, "eval_steps": 10, "save_total_limit": 20,
+              "collapse_threshold": 0,
+              **whole_options(method)}  # fmt: skip
     whole = start(options(bert, corpus, tmp_path / "whole", **common))
     broken = options(bert, corpus, tmp_path / "broken", **common)
     process = start(broken)
@@ -289,10 +308,9 @@ def test_killed_in_epoch_two_and_resumed_is_bit_equal(bert, corpus, tmp_path):
     assert a["tasks"] == b["tasks"] and a["before"] == b["before"] and a["selection"] == b["selection"]
 
 
-@pytest.mark.parametrize("method", [*METHODS, "gs_infonce+dclr+vadv"])
-def test_every_method_resumes_bit_equal_across_an_epoch(method, bert, corpus, tmp_path):
+@pytest.mark.parametrize("method", [*METHODS, STACK])
+def test_every_method_resumes_bit_equal_across_an_epoch(method, masked_lm, corpus, tmp_path):
     """6 steps an epoch; the run goes on from step 4 and ends at step 10."""
-    more = options_of(method) | ({"dclr_complement": "self"} if "dclr" in method else {})
     common = {
         "method": method,
         "max_steps": 10,
@@ -300,11 +318,11 @@ def test_every_method_resumes_bit_equal_across_an_epoch(method, bert, corpus, tm
         "eval_steps": 4,
         "save_total_limit": 9,
     }
-    common |= more
-    train(bert, corpus, tmp_path / "whole", **common)
+    common |= whole_options(method)
+    train(masked_lm, corpus, tmp_path / "whole", **common)
     shutil.copytree(tmp_path / "whole" / "checkpoint-4", tmp_path / "again" / "checkpoint-4")
     shutil.copy(tmp_path / "whole" / "manifest.json", tmp_path / "again")
-    train(bert, corpus, tmp_path / "again", resume_from_checkpoint="last", **common)
+    train(masked_lm, corpus, tmp_path / "again", resume_from_checkpoint="last", **common)
     a, b = (state_of(tmp_path / folder / "checkpoint-10") for folder in ("whole", "again"))
     assert a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
 

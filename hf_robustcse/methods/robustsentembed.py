@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from hf_robustcse import functional, perturb
 from hf_robustcse.distributed import all_reduce_sum, world_size
-from hf_robustcse.encoder import SentenceEncoder, blind_backbone, load_masked_lm
+from hf_robustcse.encoder import SentenceEncoder, blind_backbone, load_generator
 from hf_robustcse.errors import UserError
 from hf_robustcse.methods.base import Batch, Contribution, Method, Paper, Term, global_keys
 from hf_robustcse.modules import ReplacedTokenDetector, SharedNoise
@@ -164,7 +164,7 @@ class RobustSentEmbed(Method):
         """
         if not self._generator:  # in a list: frozen and named by the options, it is no part of the checkpoint
             try:
-                self._generator.append(load_masked_lm(self.options.rse_generator, len(self.table.rows)))
+                self._generator.append(load_generator(self.options.rse_generator, len(self.table.rows)))
             except UserError as error:
                 raise UserError(
                     f"robustsentembed has no generator: {error}; name a masked language model with the encoder's "

@@ -203,7 +203,7 @@ def test_every_family_has_its_own_language_model(family, encoders, tmp_path):
     decoder = dcl_of(again).mlm._model[0].get_output_embeddings()
     assert decoder.weight is again.encoder.backbone.get_input_embeddings().weight
     assert not any(value.shape == decoder.weight.shape for value in dcl_of(again).mlm.state_dict().values())
-    with pytest.raises(UserError, match="has no head of masked-language modelling.*--dcl_mlm_weight 0"):
+    with pytest.raises(UserError, match="has no trained head for masked tokens.*--dcl_mlm_weight 0"):
         RobustCSEModel.from_encoder(encoders[family], method="dcl", method_options=options)
 
 
