@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hf_robustcse.distributed import rank
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation import sts
 from hf_robustcse.evaluation.embedders import load_embedder
@@ -131,9 +132,10 @@ def load_tasks(
         names = ", ".join(entry["task"] for entry in missing)
         if strict or len(missing) == len(sts.STS_TEST):
             raise UserError(f"missing of the group sts: {names}. {missing[0]['reason']}")
-        for entry in missing:
+        for entry in missing if rank() == 0 else ():
             print(f"MISSING {entry['reason']}", file=sys.stderr)
-        print(f"MISSING {names}: the average of the seven STS tasks is not reported", file=sys.stderr)
+        if rank() == 0:
+            print(f"MISSING {names}: the average of the seven STS tasks is not reported", file=sys.stderr)
     order = {task: place for place, task in enumerate(sts.TASKS)}
     return sorted(found.values(), key=lambda data: (order[data.task], data.split)), missing
 
