@@ -154,7 +154,7 @@ def test_a_killed_sweep_goes_on_within_the_run(bert, corpus, tmp_path):
     process = subprocess.Popen([sys.executable, SCRIPT, *argv], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
     marker = folder / "l2" / "seed-0"
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not list(marker.glob("checkpoint-*/trainer_state.json")) and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
