@@ -272,6 +272,7 @@ def test_hub(quick: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 def test_scores_against_plain_scikit_learn(
     task: str, sizes: dict[str, int], quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(transfer, "DTYPE", np.float64)
     data = make(task, **sizes)
     encode = Noisy([data], scale=7.0)
     result = evaluate_transfer(encode, data, seed=3)

@@ -20,6 +20,8 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.model_selection import GridSearchCV, PredefinedSplit, StratifiedKFold
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 FOLDS = 10
 GRID = [1 / 4096, 1 / 1024, 1 / 256, 1 / 64, 1 / 16, 1 / 4, 1, 4]
@@ -41,8 +43,12 @@ def folds(seed: int) -> StratifiedKFold:
     return StratifiedKFold(n_splits=FOLDS, shuffle=True, random_state=seed)
 
 
+def classifier(c: float = 1.0) -> Pipeline:
+    return make_pipeline(StandardScaler(with_std=False), LogisticRegression(C=c, max_iter=1000))
+
+
 def search(cv: object, grid: list[float]) -> GridSearchCV:
-    return GridSearchCV(LogisticRegression(max_iter=1000), {"C": grid}, cv=cv, scoring="accuracy")
+    return GridSearchCV(classifier(), {"logisticregression__C": grid}, cv=cv, scoring="accuracy")
 
 
 def evaluate(
@@ -55,7 +61,7 @@ def evaluate(
 ) -> dict[str, float]:
     """Accuracy (and for pairs F1) x 100 of one task; cross-validation where there is no test set."""
     flat = [text for row in train[0] for text in row]
-    scale = float(np.sqrt(np.mean(np.asarray(encode(flat), dtype=np.float64) ** 2)))
+    scale = float(np.sqrt(np.asarray(encode(flat), dtype=np.float64).var(axis=0).mean()))
 
     def features(table: Table) -> np.ndarray:
         sides = [np.asarray(encode(list(side)), dtype=np.float64) / scale for side in zip(*table[0], strict=True)]
@@ -72,8 +78,8 @@ def evaluate(
     else:
         both_x, both_y = np.concatenate([x, features(dev)]), np.concatenate([y, dev[1]])
         which = np.repeat([-1, 0], [len(y), len(dev[1])])  # -1: never held out
-        chosen = search(PredefinedSplit(which), grid).set_params(refit=False).fit(both_x, both_y).best_params_["C"]
-        model = LogisticRegression(C=chosen, max_iter=1000).fit(x, y)
+        chosen = search(PredefinedSplit(which), grid).set_params(refit=False).fit(both_x, both_y).best_params_
+        model = classifier(*chosen.values()).fit(x, y)
     predicted = model.predict(features(test))
     result = {"accuracy": 100 * float(np.mean(predicted == test[1]))}
     if len(train[0][0]) == 2:
