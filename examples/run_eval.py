@@ -1,7 +1,7 @@
 #!/usr/bin/env python
-"""Evaluate a sentence encoder on STS and measure the geometry of its embeddings.
+"""Evaluate a sentence encoder on STS and transfer tasks, and measure the geometry of its embeddings.
 
-python examples/run_eval.py --model_name_or_path X --tasks sts geometry --data_dir DIR --output_json results.json
+python examples/run_eval.py --model_name_or_path X --tasks sts transfer geometry --data_dir DIR --output_json out.json
 """
 
 from __future__ import annotations
@@ -25,9 +25,12 @@ def _parser() -> argparse.ArgumentParser:
         "--tasks",
         nargs="+",
         default=["sts"],
-        help="sts (STS12 to STS16, STSB, SICKR test), geometry (of STS-B dev), or single tasks: STS12, stsb_dev, ...",
+        help="sts (STS12 to STS16, STSB, SICKR test), transfer (MR, CR, SUBJ, MPQA, SST2, TREC, MRPC: logistic "
+        "regression on frozen embeddings), geometry (of STS-B dev), or single tasks: STS12, stsb_dev, MR, ...",
     )
-    parser.add_argument("--data_dir", help="folder with sts/TASK/*.tsv; without it the Hub data sets are used")
+    parser.add_argument(
+        "--data_dir", help="folder with sts/TASK/*.tsv, transfer/TASK/*.tsv; without it the Hub data sets are used"
+    )
     parser.add_argument("--output_json", help="write the results here")
     parser.add_argument(
         "--pooling",
@@ -36,9 +39,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max_seq_length", type=int, help="tokens per sentence (default: the model's)")
     parser.add_argument("--batch_size", type=int, default=64)
     parser.add_argument("--device", help="for example cpu or cuda:0 (default: an accelerator if there is one)")
-    parser.add_argument("--split", default="test", choices=["train", "dev", "test"], help="split of single tasks")
-    parser.add_argument("--strict", action="store_true", help="fail if a task of the group sts is missing")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the geometry's random pairs")
+    parser.add_argument("--split", default="test", choices=["train", "dev", "test"], help="split of single STS tasks")
+    parser.add_argument("--strict", action="store_true", help="fail if a task of a group is missing")
+    parser.add_argument("--seed", type=int, default=0, help="of the geometry's random pairs and the folds of transfer")
+    parser.add_argument(
+        "--sst2_train",
+        default="auto",
+        choices=["auto", "phrases", "sentences"],
+        help="SST2 trains on train_phrases.tsv (as in SentEval) or on train.tsv (default: phrases if they are there)",
+    )
     return parser
 
 

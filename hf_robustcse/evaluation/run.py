@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hf_robustcse.distributed import rank
 from hf_robustcse.errors import UserError
-from hf_robustcse.evaluation import sts
+from hf_robustcse.evaluation import sts, transfer
 from hf_robustcse.evaluation.embedders import load_embedder
 from hf_robustcse.evaluation.geometry import evaluate_geometry
 from hf_robustcse.evaluation.results import base_results, command_line, task_record
 from hf_robustcse.files import write_json
 
-GROUPS = ("sts", "geometry")
+GROUPS = ("sts", "transfer", "geometry")
 GEOMETRY_SET = "stsb_dev"
 
 
@@ -32,23 +32,26 @@ def run_evaluation(
     device: str | None = None,
     strict: bool = False,
     seed: int = 0,
+    sst2_train: str = "auto",
     argv: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Evaluate a model, each distinct sentence encoded once over all tasks; prints the table.
 
     Args:
         model_name_or_path: a folder or Hub id.
-        tasks: `sts` (the seven test sets; one that is absent is reported on stderr, listed under `missing`, and leaves
-            the average empty), `geometry` (of STS-B dev), or names that `sts.parse_task` reads, which must be present.
+        tasks: `sts` (the seven test sets) or `transfer` (the seven classification tasks), of which one that is absent
+            is reported on stderr, listed under `missing`, and leaves the average empty; `geometry` (of STS-B dev); or
+            names that `sts.parse_task` or `transfer.find_task` reads, which must be present.
         data_dir: folder of the data files, or None for the Hub.
-        split: the split of a named task that gives none.
+        split: the split of a named STS task that gives none.
         output_json: where to write the result, if anywhere.
         pooling: as in `load_embedder`.
         max_seq_length: as in `load_embedder`.
         batch_size: sentences per forward pass.
         device: as in `load_embedder`.
         strict: whether an absent member of a group is an error.
-        seed: of the random pairs of the geometry.
+        seed: of the random pairs of the geometry and of the folds of the transfer tasks.
+        sst2_train: what SST2 trains on, see `transfer.load_transfer`.
         argv: the command's words, for the record.
 
     Returns:
@@ -61,19 +64,25 @@ def run_evaluation(
     if output_json is not None and Path(output_json).is_dir():
         raise UserError(f"--output_json {output_json} is a folder: name a file")
     tasks = [name.lower() for name in tasks]
-    loaded, missing = load_tasks(tasks, data_dir, split, strict)
+    classified = [name for name in tasks if name == "transfer" or transfer.find_task(name)]
+    loaded, missing = load_tasks([name for name in tasks if name not in classified], data_dir, split, strict)
+    if classified and split != "test":
+        raise UserError(f"the transfer tasks have splits of their own: leave --split {split} out")
+    rows, absent = load_transfer_tasks(classified, data_dir, sst2_train, strict)
     geometry = sts.load_sts(GEOMETRY_SET, data_dir) if "geometry" in tasks else None
     embedder = load_embedder(
         model_name_or_path, pooling=pooling, max_seq_length=max_seq_length, batch_size=batch_size, device=device
     )
     embeddings = sts.Embeddings(
-        embedder, (sentence for data in (*loaded, *filter(None, [geometry])) for sentence in data.sentences)
+        embedder, (sentence for data in (*loaded, *rows, *filter(None, [geometry])) for sentence in data.sentences)
     )
     scores = sts.evaluate_tasks(embeddings, loaded)
     records = {data.key: task_record(scores["tasks"][data.key], data) for data in loaded}
     if geometry is not None:
         metrics = evaluate_geometry(embeddings, geometry.pairs, seed=seed)
         records["geometry"] = task_record({**metrics, "set": geometry.key}, geometry)
+    classification = transfer.evaluate_tasks(embeddings, rows, seed=seed)
+    records |= {data.key: task_record(classification["tasks"][data.key], data) for data in rows}
     about = embedder.description
     results = base_results(
         model=about["model"],
@@ -84,9 +93,15 @@ def run_evaluation(
         device=about["device"],
     )
     results["protocol"].update({name: about[name] for name in ("pooling", "max_seq_length", "dtype")})
+    if rows:
+        results["protocol"]["transfer"] = {
+            "classifier": "logistic regression with an L2 penalty, scikit-learn's lbfgs",
+            "folds": transfer.FOLDS,
+            "penalties": list(transfer.PENALTIES),
+        }
     results["tasks"] = records
-    results["averages"].update(scores["averages"])
-    results["missing"] = missing
+    results["averages"].update(scores["averages"] | classification["averages"])
+    results["missing"] = missing + absent
     print(format_tables(results))
     if output_json is not None:
         write_json(output_json, results)
@@ -109,39 +124,80 @@ def load_tasks(
     """
     if "sts" in tasks and split != "test":
         raise UserError(f"the group sts is the seven test sets: name STSB and SICKR for --split {split}")
-    available = f"available: {', '.join((*GROUPS, *sts.TASKS))}, single tasks also with _dev, _test or _train"
-    if "transfer" in tasks:
-        raise UserError(f"the task transfer is not implemented yet; {available}")
+    available = (
+        f"available: {', '.join((*GROUPS, *sts.TASKS, *transfer.TASKS))}, STS tasks also with _dev, _test or _train"
+    )
     named: dict[tuple[str, str], None] = {}
     for name in tasks:
+        if name == "transfer" or transfer.find_task(name):
+            raise UserError(
+                f"{name} is a transfer task, which examples/run_eval.py scores: run it on the trained model"
+            )
         if name not in GROUPS:
             try:
                 named[sts.parse_task(name, split)] = None
             except sts.UnknownTask:
                 raise UserError(f"unknown task {name!r}; {available}") from None
     found = {wanted: sts.load_sts(wanted[0], data_dir, wanted[1]) for wanted in named}
-    missing: list[dict[str, str]] = []
-    for name in sts.STS_TEST if "sts" in tasks else ():
-        if (name, "test") in found:
-            continue
-        try:
-            found[name, "test"] = sts.load_sts(name, data_dir)
-        except sts.MissingData as error:
-            missing.append({"task": name, "reason": str(error)})
-    if missing:
-        names = ", ".join(entry["task"] for entry in missing)
-        if strict or len(missing) == len(sts.STS_TEST):
-            raise UserError(f"missing of the group sts: {names}. {missing[0]['reason']}")
-        for entry in missing if rank() == 0 else ():
-            print(f"MISSING {entry['reason']}", file=sys.stderr)
-        if rank() == 0:
-            print(f"MISSING {names}: the average of the seven STS tasks is not reported", file=sys.stderr)
+    wanted = [name for name in sts.STS_TEST if "sts" in tasks and (name, "test") not in found]
+    present, missing = _load_group("sts", wanted, len(sts.STS_TEST), lambda name: sts.load_sts(name, data_dir), strict)
+    found.update({(name, "test"): data for name, data in present.items()})
     order = {task: place for place, task in enumerate(sts.TASKS)}
     return sorted(found.values(), key=lambda data: (order[data.task], data.split)), missing
 
 
+def load_transfer_tasks(
+    tasks: Sequence[str], data_dir: str | Path | None = None, sst2_train: str = "auto", strict: bool = False
+) -> tuple[list[transfer.TransferData], list[dict[str, str]]]:
+    """The rows of transfer tasks, in the order of the tables, and what is missing of the group `transfer`.
+
+    Args:
+        tasks: `transfer`, or names that `transfer.find_task` reads.
+        data_dir: as in `run_evaluation`, as the next two.
+        sst2_train: see there.
+        strict: see there.
+
+    Raises:
+        UserError: for an unknown task, or data that are absent or wrong.
+    """
+
+    def load(name: str) -> transfer.TransferData:
+        return transfer.load_transfer(name, data_dir, sst2_train=sst2_train)
+
+    found = {transfer.find_task(name): load(name) for name in tasks if name != "transfer"}
+    wanted = [name for name in transfer.TASKS if "transfer" in tasks and name not in found]
+    present, missing = _load_group("transfer", wanted, len(transfer.TASKS), load, strict)
+    found.update(present)
+    return [found[name] for name in transfer.TASKS if name in found], missing
+
+
+def _load_group(
+    group: str, names: Sequence[str], size: int, load: Callable[[str], Any], strict: bool
+) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """The members of a group that are there, and which are not and why, which is reported on stderr.
+
+    Raises:
+        UserError: if all `size` members of the group are missing, or any and `strict`.
+    """
+    found, missing = {}, []
+    for name in names:
+        try:
+            found[name] = load(name)
+        except sts.MissingData as error:
+            missing.append({"task": name, "reason": str(error)})
+    if missing:
+        listed = ", ".join(entry["task"] for entry in missing)
+        if strict or len(missing) == size:
+            raise UserError(f"missing of the group {group}: {listed}. {missing[0]['reason']}")
+        said = [f"MISSING {entry['reason']}" for entry in missing]
+        if rank() == 0:
+            print(*said, f"MISSING {listed}: the average of the seven {group} tasks is not reported", sep="\n",
+                  file=sys.stderr)  # fmt: skip
+    return found, missing
+
+
 def format_tables(results: Mapping[str, Any]) -> str:
-    """The tables that the command prints: STS scores, one table a split, and the geometry.
+    """The tables that the command prints: STS scores, one table a split, transfer accuracies, and the geometry.
 
     Args:
         results: the object that `run_evaluation` returns.
@@ -157,10 +213,18 @@ def format_tables(results: Mapping[str, Any]) -> str:
             if record["split"] == split:
                 values = (record["spearman"], record["spearman_mean"], record["spearman_wmean"], record["n"])
                 lines.append(_row(name, *values))
-        if split == "test" and (results["averages"]["sts"] is not None or results["missing"]):
-            lines.append(_row("average", results["averages"]["sts"]))
-            if results["missing"]:
-                lines.append("missing: " + ", ".join(entry["task"] for entry in results["missing"]))
+        absent = _missing(results, sts.STS_TEST)
+        if split == "test" and (results["averages"]["sts"] is not None or absent):
+            lines += [_row("average", results["averages"]["sts"]), *absent]
+    if scored := {name: record for name, record in results["tasks"].items() if "accuracy" in record}:
+        lines += ["", "transfer: accuracy x100", _row("task", "acc", "F1", "dev", "n")]
+        for name, record in scored.items():
+            values = (record["accuracy"], record.get("f1", ""), record["dev_accuracy"], record["n"])
+            lines.append(_row(name, *values) + (f"  trained on {record['train']}" if "train" in record else ""))
+        absent = _missing(results, transfer.TASKS)
+        averages = {"average": results["averages"]["transfer"], "without TREC": results["averages"]["transfer_6"]}
+        if absent or any(value is not None for value in averages.values()):
+            lines += [*(_row(name, value) for name, value in averages.items()), *absent]
     if geometry := results["tasks"].get("geometry"):
         lines += ["", f"geometry of {geometry['set']}"]
         for name, value in geometry.items():
@@ -168,6 +232,11 @@ def format_tables(results: Mapping[str, Any]) -> str:
                 shown = "-" if value is None else f"{value:.4f}" if isinstance(value, float) else value
                 lines.append(f"{name:<16}{shown:>10}")
     return "\n".join(lines)
+
+
+def _missing(results: Mapping[str, Any], group: Collection[str]) -> list[str]:
+    names = [entry["task"] for entry in results["missing"] if entry["task"] in group]
+    return ["missing: " + ", ".join(names)] if names else []
 
 
 def _row(name: str, *values: float | int | str | None) -> str:
