@@ -625,7 +625,7 @@ def table_records(path: Path) -> Iterator[tuple[int, list[str]]]:
             return
         except csv.Error as error:
             raise _bad_line(
-                path, number, f'is not CSV ({error}); quote fields with " and double a " inside, or use .txt'
+                path, number, f'is not CSV ({error}); quote fields with " and double a " inside, or use .txt or .tsv'
             ) from None
         yield number, fields
 

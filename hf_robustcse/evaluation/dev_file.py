@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from pathlib import Path
 
 from hf_robustcse.data import table_records
@@ -61,7 +62,7 @@ def _pair(row: dict[str, str], where: str) -> Pair:
     try:
         score = float(text)
     except ValueError:
-        hint = f"; write {text.replace(',', '.')}" if text.replace(",", "", 1).lstrip("+-").isdecimal() else ""
+        hint = f"; write {text.replace(',', '.')}" if re.fullmatch(r"[+-]?\d+,\d+", text) else ""
         raise UserError(f"{where}: the score {text!r} is not a number{hint}") from None
     if not math.isfinite(score):
         raise UserError(f"{where}: the score {text!r} is not finite")

@@ -60,7 +60,7 @@ def top_negatives(records: Records) -> Figure:
     axes.set_ylabel(f"mean cosine of the {_first(records)['top_negatives']['k']} most similar negatives")
     axes.set_title("Hardest in-batch negatives (bars: standard deviation over batches)", fontsize="medium")
     axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
+    figure.legend(loc="outside lower center", ncols=3, fontsize="small")  # nowhere on the curves
     return figure
 
 
@@ -79,7 +79,7 @@ def negatives(records: Records) -> Figure:
     axes.set_ylabel(f"% of pairs in a bin of {2 / len(_first(records)['negatives']['counts']):g}")
     axes.set_title("In-batch negatives", fontsize="medium")
     axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
+    figure.legend(loc="outside lower center", ncols=3, fontsize="small")
     return figure
 
 

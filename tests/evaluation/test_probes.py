@@ -261,11 +261,12 @@ def test_pictures_hold_the_numbers(record: dict, tmp_path: Path) -> None:
     other = json.loads(json.dumps(record))
     other["top_negatives"]["mean"] = [0.5, 0.6, 0.7]
     records = {"one": record, "$_two": other}
-    (axes,) = pictures.top_negatives(records).axes
+    figure = pictures.top_negatives(records)
+    (axes,) = figure.axes
     for lines, probe in zip(axes.containers, (record, other), strict=True):
         assert lines[0].get_xdata().tolist() == probe["top_negatives"]["batch_sizes"]
         assert lines[0].get_ydata().tolist() == probe["top_negatives"]["mean"]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["one", r"\$_two"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["one", r"\$_two"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["8", "16", "32"] and "2 most" in axes.get_ylabel()
 
     (axes,) = pictures.negatives({"one": record}).axes
