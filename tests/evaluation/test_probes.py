@@ -167,9 +167,9 @@ def test_retrieval_against_a_loop(rows: int, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_collapsed_model_finds_nothing() -> None:
     sentences, changed = [f"s{i}" for i in range(50)], [f"p{i}" for i in range(50)]
-    # All one direction, up to the rounding of a matrix product.
-    scale = np.random.default_rng(0).uniform(0.1, 10, size=100)
-    table = Table({s: [0.1 * f, 0.7 * f, -0.3 * f] for s, f in zip(sentences + changed, scale, strict=True)})
+    # All one direction, up to rounding, which alone would let some win.
+    scale, direction = np.random.default_rng(0).uniform(0.1, 10, size=100), vectors(1, 97)[0]
+    table = Table({s: (f * direction).tolist() for s, f in zip(sentences + changed, scale, strict=True)})
     result = retrieval(table, sentences, changed)
     assert result["accuracy"] == 0 and result["uniformity"] == pytest.approx(0, abs=1e-9)
     assert retrieval(lambda s: np.zeros((len(s), 3)), sentences, changed)["accuracy"] == 0
