@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Evaluate a sentence encoder on STS and transfer tasks, and measure the geometry of its embeddings.
+"""Evaluate a sentence encoder on STS and transfer tasks; measure and draw the geometry of its embeddings.
 
 python examples/run_eval.py --model_name_or_path X --tasks sts transfer geometry --data_dir DIR --output_json out.json
 """
@@ -41,13 +41,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", help="for example cpu or cuda:0 (default: an accelerator if there is one)")
     parser.add_argument("--split", default="test", choices=["train", "dev", "test"], help="split of single STS tasks")
     parser.add_argument("--strict", action="store_true", help="fail if a task of a group is missing")
-    parser.add_argument("--seed", type=int, default=0, help="of the geometry's random pairs and the folds of transfer")
+    parser.add_argument("--seed", type=int, default=0, help="of what the geometry draws and of the folds of transfer")
     parser.add_argument(
         "--sst2_train",
         default="auto",
         choices=["auto", "phrases", "sentences"],
         help="SST2 trains on train_phrases.tsv (as in SentEval) or on train.tsv (default: phrases if they are there)",
     )
+    parser.add_argument("--geometry_text", help="probe the sentences of this file (txt: one a line), not STS-B dev")
+    parser.add_argument("--geometry_k", type=int, default=4, help="most similar negatives to average (default 4)")
+    parser.add_argument("--geometry_batch_sizes", type=int, nargs="+", help="for these (default 8 16 ... 512)")
+    parser.add_argument("--geometry_noise", type=float, default=0.2, help="part of the words with a typo (default 0.2)")
+    parser.add_argument("--pictures", help="folder of the geometry's pictures (default: beside --output_json)")
     return parser
 
 

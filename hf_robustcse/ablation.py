@@ -20,6 +20,7 @@ import yaml
 
 from hf_robustcse.distributed import world_size
 from hf_robustcse.errors import TrainingStopped, UserError
+from hf_robustcse.evaluation.pictures import HOW_TO_GET, has_matplotlib
 from hf_robustcse.evaluation.results import command_line, library_versions
 from hf_robustcse.files import atomic_write_text, write_json
 from hf_robustcse.methods import METHODS, build
@@ -325,8 +326,8 @@ def run_sweep(sweep: Sweep) -> dict[str, Any]:
     main = first.process_index == 0
     _claim(sweep, main)
     _same_data(sweep)
-    if not _has_matplotlib():
-        say("note: there will be a table but no picture: pip install hf_robustcse[plots]")
+    if not has_matplotlib():
+        say(f"note: there will be a table but no picture: {HOW_TO_GET}")
 
     # Seed by seed, so that an interrupted sweep has something of every cell.
     work = [(cell, seed) for seed in sweep.seeds for cell in sweep.cells]
@@ -529,16 +530,8 @@ def _shown(spread: Mapping[str, Any] | None, digits: int) -> str:
 def _write(folder: Path, record: Mapping[str, Any]) -> None:
     write_json(folder / "results.json", record)
     atomic_write_text(folder / "table.md", table(record) + "\n")
-    if _has_matplotlib():
+    if has_matplotlib():
         picture(record, folder / "picture.png")
-
-
-def _has_matplotlib() -> bool:
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError:
-        return False
-    return True
 
 
 def picture(record: Mapping[str, Any], path: str | Path) -> None:

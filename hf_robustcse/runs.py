@@ -28,6 +28,8 @@ from transformers import HfArgumentParser, set_seed
 from hf_robustcse.data import ContrastiveCollator, Corpus, load_corpus, tokenize_corpus
 from hf_robustcse.distributed import world_size
 from hf_robustcse.errors import UserError
+from hf_robustcse.evaluation.dev_file import load_dev_file
+from hf_robustcse.evaluation.geometry import has_positives
 from hf_robustcse.evaluation.results import base_results, command_line, library_versions, task_record
 from hf_robustcse.evaluation.run import load_tasks
 from hf_robustcse.evaluation.sts import STS_TEST, MissingData, StsData, load_sts, parse_task
@@ -110,7 +112,17 @@ class DataArguments:
     )
     eval_tasks: list[str] | None = dataclasses.field(
         default=None,
-        metadata={"help": "Sets of every evaluation, such as stsb_dev sickr_dev (default stsb_dev); none for none."},
+        metadata={
+            "help": "Sets of every evaluation, such as stsb_dev sickr_dev (default stsb_dev, or the dev file alone); "
+            "none for none."
+        },
+    )
+    dev_file: str | None = dataclasses.field(
+        default=None,
+        metadata={
+            "help": "A dev set of your own, in any language: tsv or csv (also .gz) with the header score, sentence1, "
+            "sentence2. It chooses the checkpoint unless --metric_for_best_model says otherwise."
+        },
     )
     test_tasks: list[str] | None = dataclasses.field(
         default=None,
@@ -371,6 +383,17 @@ def _load_corpus(arguments: Arguments) -> Corpus:
 
 def _load_dev(arguments: Arguments) -> dict[str, StsData]:
     data, training = arguments.data, arguments.training
+    if data.dev_file is not None:
+        if training.eval_strategy == "no":
+            raise UserError("--eval_strategy no makes no use of --dev_file: leave one of them out")
+        own = load_dev_file(data.dev_file)
+        if not has_positives(own):
+            say(
+                "note: the scores of --dev_file are not within 0 and 5 with some above 4, as those of STS-B; alignment "
+                "and positive_cosine, which are those of the pairs above 4, are left out"
+            )
+        named = [] if data.eval_tasks == ["none"] else data.eval_tasks or []
+        return {own.key: own} | _named_sets(named, data.eval_data_dir)
     if training.eval_strategy == "no" or data.eval_tasks == ["none"]:
         training.eval_strategy, training.load_best_model_at_end = "no", False
         return {}
@@ -382,10 +405,15 @@ def _load_dev(arguments: Arguments) -> dict[str, StsData]:
             except MissingData as error:
                 say(f"STS-B dev is not at hand ({error}); the embedded dev set stands in; see --eval_data_dir")
         data.eval_tasks = ["embedded_dev"]
+    return _named_sets(data.eval_tasks or ["stsb_dev"], data.eval_data_dir)
+
+
+def _named_sets(names: Sequence[str], data_dir: str | None) -> dict[str, StsData]:
+    """The STS sets of names such as `stsb_dev`."""
     sets = {}
-    for name in data.eval_tasks or ["stsb_dev"]:
+    for name in names:
         task, split = parse_task(name)
-        pairs = load_sts(task, data.eval_data_dir, split)
+        pairs = load_sts(task, data_dir, split)
         sets[pairs.key.lower()] = pairs
     return sets
 

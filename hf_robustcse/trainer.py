@@ -17,7 +17,7 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from hf_robustcse.distributed import gather_rows, rank, world_size
 from hf_robustcse.errors import TrainingStopped, UserError
-from hf_robustcse.evaluation.geometry import evaluate_dev
+from hf_robustcse.evaluation.geometry import evaluate_dev, has_positives
 from hf_robustcse.evaluation.sts import StsData
 from hf_robustcse.files import write_json
 from hf_robustcse.model import RobustCSEModel
@@ -26,6 +26,7 @@ DEV_METRICS = (
     "spearman", "alignment", "uniformity", "mean_cosine", "positive_cosine", "random_cosine", "embedding_std",
     "effective_rank",
 )  # fmt: skip
+OF_POSITIVES = ("alignment", "positive_cosine")
 LOWER_IS_BETTER = ("alignment", "uniformity", "mean_cosine", "random_cosine")
 
 
@@ -181,7 +182,12 @@ class RobustCSETrainer(Trainer):
             raise UserError("--per_device_train_batch_size 1 leaves no negatives: use at least 2, better 64")
 
     def _check_selection(self, args: RobustCSETrainingArguments) -> None:
-        names = [f"eval_{name}_{metric}" for name in self.eval_data for metric in DEV_METRICS]
+        names = [
+            f"eval_{name}_{metric}"
+            for name, data in self.eval_data.items()
+            for metric in DEV_METRICS
+            if metric not in OF_POSITIVES or has_positives(data)
+        ]
         if len(self.eval_data) > 1:
             names.append("eval_avg_spearman")
         if not self.eval_data:

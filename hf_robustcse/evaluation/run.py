@@ -7,11 +7,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hf_robustcse.data import VIEWS, load_corpus
 from hf_robustcse.distributed import rank
 from hf_robustcse.errors import UserError
+from hf_robustcse.evaluation import pictures as drawing
 from hf_robustcse.evaluation import sts, transfer
 from hf_robustcse.evaluation.embedders import load_embedder
 from hf_robustcse.evaluation.geometry import evaluate_geometry
+from hf_robustcse.evaluation.probes import ProbeText, batch_sizes, evaluate_probes, probe_text
 from hf_robustcse.evaluation.results import base_results, command_line, task_record
 from hf_robustcse.files import write_json
 
@@ -33,6 +36,11 @@ def run_evaluation(
     strict: bool = False,
     seed: int = 0,
     sst2_train: str = "auto",
+    geometry_text: str | Path | None = None,
+    geometry_k: int = 4,
+    geometry_batch_sizes: Sequence[int] | None = None,
+    geometry_noise: float = 0.2,
+    pictures: str | Path | None = None,
     argv: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Evaluate a model, each distinct sentence encoded once over all tasks; prints the table.
@@ -50,8 +58,14 @@ def run_evaluation(
         batch_size: sentences per forward pass.
         device: as in `load_embedder`.
         strict: whether an absent member of a group is an error.
-        seed: of the random pairs of the geometry and of the folds of the transfer tasks.
+        seed: of whatever the geometry draws at random, and of the folds of the transfer tasks.
         sst2_train: what SST2 trains on, see `transfer.load_transfer`.
+        geometry_text: a corpus file (`data.load_corpus`) whose sentences are probed in place of those of STS-B dev,
+            which may be absent then.
+        geometry_k: as in `probes.top_negatives`.
+        geometry_batch_sizes: as in `probes.top_negatives`.
+        geometry_noise: as in `probes.probe_text`.
+        pictures: the folder of the geometry's pictures; None puts them beside `output_json`, if that is given.
         argv: the command's words, for the record.
 
     Returns:
@@ -64,18 +78,27 @@ def run_evaluation(
     if output_json is not None and Path(output_json).is_dir():
         raise UserError(f"--output_json {output_json} is a folder: name a file")
     tasks = [name.lower() for name in tasks]
+    if "geometry" not in tasks and (geometry_text is not None or pictures is not None):
+        option = "--pictures" if geometry_text is None else "--geometry_text"
+        raise UserError(f"{option} belongs to the geometry: add geometry to --tasks")
+    if pictures is not None and Path(pictures).exists() and not Path(pictures).is_dir():
+        raise UserError(f"--pictures {pictures} is a file: name a folder")
     classified = [name for name in tasks if name == "transfer" or transfer.find_task(name)]
     loaded, missing = load_tasks([name for name in tasks if name not in classified], data_dir, split, strict)
     if classified and split != "test":
         raise UserError(f"the transfer tasks have splits of their own: leave --split {split} out")
     rows, absent = load_transfer_tasks(classified, data_dir, sst2_train, strict)
-    geometry = sts.load_sts(GEOMETRY_SET, data_dir) if "geometry" in tasks else None
+    geometry = probed = None
+    if "geometry" in tasks:
+        geometry, probed = _load_geometry(data_dir, geometry_text, geometry_noise, seed, strict)
+        batch_sizes(len(probed.sentences), geometry_k, geometry_batch_sizes)  # refuses before the model is loaded
     embedder = load_embedder(
         model_name_or_path, pooling=pooling, max_seq_length=max_seq_length, batch_size=batch_size, device=device
     )
-    embeddings = sts.Embeddings(
-        embedder, (sentence for data in (*loaded, *rows, *filter(None, [geometry])) for sentence in data.sentences)
-    )
+    sets = [data.sentences for data in (*loaded, *rows, *filter(None, [geometry]))]
+    if probed is not None:
+        sets += [probed.sentences, probed.perturbed]
+    embeddings = sts.Embeddings(embedder, (sentence for sentences in sets for sentence in sentences))
     scores = sts.evaluate_tasks(embeddings, loaded)
     records = {data.key: task_record(scores["tasks"][data.key], data) for data in loaded}
     if geometry is not None:
@@ -83,6 +106,9 @@ def run_evaluation(
         records["geometry"] = task_record({**metrics, "set": geometry.key}, geometry)
     classification = transfer.evaluate_tasks(embeddings, rows, seed=seed)
     records |= {data.key: task_record(classification["tasks"][data.key], data) for data in rows}
+    if probed is not None:
+        probes = evaluate_probes(embeddings, probed, k=geometry_k, sizes=geometry_batch_sizes, seed=seed)
+        records.setdefault("geometry", {"set": None})["probes"] = probes
     about = embedder.description
     results = base_results(
         model=about["model"],
@@ -105,7 +131,41 @@ def run_evaluation(
     print(format_tables(results))
     if output_json is not None:
         write_json(output_json, results)
+    if probed is not None and (output_json or pictures):
+        _draw(results, output_json, pictures)
     return results
+
+
+def _load_geometry(
+    data_dir: str | Path | None, text: str | Path | None, noise: float, seed: int, strict: bool
+) -> tuple[sts.StsData | None, ProbeText]:
+    """STS-B dev, and the sentences to probe: its own or those of a file."""
+    data = None
+    try:
+        data = sts.load_sts(GEOMETRY_SET, data_dir)
+    except sts.MissingData as error:
+        if text is None or strict:
+            raise
+        print(f"MISSING {error}", f"MISSING alignment and cosines of scored pairs: {text} is probed", sep="\n",
+              file=sys.stderr)  # fmt: skip
+    if text is None:
+        return data, probe_text(data.sentences, data.source, noise=noise, seed=seed)
+    probed = probe_text(load_corpus(text).dataset[VIEWS[0]], str(text), noise=noise, seed=seed)
+    if probed.available > len(probed.sentences):
+        print(f"the probes use {len(probed.sentences)} of the {probed.available} sentences in {text}, drawn at random")
+    return data, probed
+
+
+def _draw(results: Mapping[str, Any], output_json: str | Path | None, folder: str | Path | None) -> None:
+    """The pictures of the probes, or how to get them."""
+    if not drawing.has_matplotlib():
+        print(f"no pictures were drawn: {drawing.HOW_TO_GET}")
+        return
+    model = Path(results["model"]).resolve().name
+    name = Path(output_json).name.removesuffix(".json") if output_json is not None else model
+    stem = Path(folder or Path(output_json).parent) / name
+    files = drawing.draw_probes({model: results["tasks"]["geometry"]["probes"]}, stem)
+    print("pictures: " + ", ".join(map(str, files)))
 
 
 def load_tasks(
@@ -226,17 +286,34 @@ def format_tables(results: Mapping[str, Any]) -> str:
         if absent or any(value is not None for value in averages.values()):
             lines += [*(_row(name, value) for name, value in averages.items()), *absent]
     if geometry := results["tasks"].get("geometry"):
-        lines += ["", f"geometry of {geometry['set']}"]
+        if geometry["set"]:
+            lines += ["", f"geometry of {geometry['set']}"]
         for name, value in geometry.items():
-            if not isinstance(value, str):
+            if name not in ("set", "split", "source", "sha256", "probes"):
                 shown = "-" if value is None else f"{value:.4f}" if isinstance(value, float) else value
                 lines.append(f"{name:<16}{shown:>10}")
+        if probes := geometry.get("probes"):
+            lines += _probe_lines(probes)
     return "\n".join(lines)
 
 
 def _missing(results: Mapping[str, Any], group: Collection[str]) -> list[str]:
     names = [entry["task"] for entry in results["missing"] if entry["task"] in group]
     return ["missing: " + ", ".join(names)] if names else []
+
+
+def _probe_lines(probes: Mapping[str, Any]) -> list[str]:
+    top, negatives, perturbed = probes["top_negatives"], probes["negatives"], probes["perturbed"]
+    columns = zip(top["batch_sizes"], top["mean"], strict=True)
+    return [
+        "",
+        f"probes of {probes['n']} sentences, {probes['source']}",
+        f"cosine to the {top['k']} most similar in-batch negatives, by batch size",
+        *(f"{size:<16}{mean:>10.4f}" for size, mean in columns),
+        f"cosine to {negatives['negatives']} in-batch negatives: {negatives['mean']:.4f} ± {negatives['std']:.4f}",
+        f"typos (rate {perturbed['noise']:g}): cosine {perturbed['cosine']:.4f}, found again "
+        f"{perturbed['accuracy']:.2f}% of {perturbed['queries']}, uniformity {perturbed['uniformity']:.4f}",
+    ]
 
 
 def _row(name: str, *values: float | int | str | None) -> str:

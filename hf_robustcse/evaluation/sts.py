@@ -27,6 +27,7 @@ Encode = Callable[[list[str]], Any]
 Pair = tuple[str, str, float]
 
 HEADER = ["score", "sentence1", "sentence2"]
+OWN = "dev_file"  # the task of a set that the user brings
 EMBEDDED_DATA = Path(__file__).resolve().parent.parent / "assets" / "data"
 
 
@@ -128,7 +129,7 @@ class StsData:
     """The pairs of one task and split.
 
     Attributes:
-        task: a key of `TASKS`.
+        task: a key of `TASKS`, or `OWN`.
         split: train, dev or test.
         subsets: name -> [(sentence1, sentence2, gold score), ...]; one subset for a task that has none of its own.
         source: the folder or file, or `hub:<data set>`.
@@ -145,8 +146,8 @@ class StsData:
 
     @property
     def key(self) -> str:
-        """The name in `results.json`: the task for a test set (`STSB`), else with its split (`stsb_dev`)."""
-        return self.task if self.is_test else f"{self.task}_{self.split}".lower()
+        """The name in `results.json`: the task (`STSB`, `dev_file`), with its split unless it is test (`stsb_dev`)."""
+        return self.task if self.is_test or self.task == OWN else f"{self.task}_{self.split}".lower()
 
     @property
     def is_test(self) -> bool:
