@@ -575,7 +575,7 @@ def picture(record: Mapping[str, Any], path: str | Path) -> None:
     if record["plot"] and all(metric.endswith("cosine") for metric in record["plot"]):
         axes.set_ylim(min(0.0, axes.get_ylim()[0]), 1.05)
     axes.set_ylabel(", ".join(record["plot"]) or "Spearman x 100")
-    axes.set_title(record["about"] or record["grid"], fontsize="medium", wrap=True)
+    figure.suptitle(record["about"] or record["grid"], fontsize="medium")
     axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
+    figure.legend(loc="outside lower center", ncols=3, fontsize="small")  # inside it would hide points
     figure.savefig(path, dpi=150, metadata={"Software": None})
