@@ -85,7 +85,7 @@ def read_word_vectors(path: str | Path) -> tuple[list[str], np.ndarray]:
                 if not line:
                     continue
                 fields = line.split(" ")
-                if number == 1 and len(fields) == 2 and all(field.isdigit() for field in fields):
+                if number == 1 and len(fields) == 2 and all(field.isdecimal() for field in fields):
                     announced, dimension = map(int, fields)
                     continue
                 if dimension is None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hf_robustcse.errors import UserError
-from hf_robustcse.evaluation import sts
+from hf_robustcse.evaluation import sts, uncertainty
+from hf_robustcse.evaluation.baselines import whiten_tasks
 from hf_robustcse.evaluation.embedders import load_embedder
 from hf_robustcse.evaluation.geometry import evaluate_geometry
 from hf_robustcse.evaluation.results import base_results, command_line, task_record
@@ -31,6 +32,10 @@ def run_evaluation(
     device: str | None = None,
     strict: bool = False,
     seed: int = 0,
+    bootstrap: int | None = None,
+    whitening: bool = False,
+    whitening_text: str | Path | None = None,
+    whitening_dim: int | None = None,
     argv: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Evaluate a model, each distinct sentence encoded once over all tasks; prints the table.
@@ -47,7 +52,11 @@ def run_evaluation(
         batch_size: sentences per forward pass.
         device: as in `load_embedder`.
         strict: whether an absent member of a group is an error.
-        seed: of the random pairs of the geometry.
+        seed: of the random pairs of the geometry and of the bootstrap.
+        bootstrap: resamples for the interval of each STS score (`uncertainty`); none with 0 or None.
+        whitening: whether to whiten the embeddings, see `baselines.whiten_tasks`; the next two imply it.
+        whitening_text: a corpus to fit the whitening on, instead of the scored sentences.
+        whitening_dim: how many dimensions the whitening keeps.
         argv: the command's words, for the record.
 
     Returns:
@@ -59,19 +68,28 @@ def run_evaluation(
     """
     if output_json is not None and Path(output_json).is_dir():
         raise UserError(f"--output_json {output_json} is a folder: name a file")
+    bootstrap = bootstrap or 0
+    uncertainty.check_samples(bootstrap)
     tasks = [name.lower() for name in tasks]
+    if "transfer" in tasks and (whitening or whitening_text is not None or whitening_dim is not None):
+        raise UserError("--whitening is for sts and geometry: evaluate transfer without it")
     loaded, missing = load_tasks(tasks, data_dir, split, strict)
     geometry = sts.load_sts(GEOMETRY_SET, data_dir) if "geometry" in tasks else None
     embedder = load_embedder(
         model_name_or_path, pooling=pooling, max_seq_length=max_seq_length, batch_size=batch_size, device=device
     )
-    embeddings = sts.Embeddings(
-        embedder, (sentence for data in (*loaded, *filter(None, [geometry])) for sentence in data.sentences)
+    embeddings, protocol = embed_tasks(
+        embedder, [*loaded, *filter(None, [geometry])], whitening, whitening_text, whitening_dim
     )
     scores = sts.evaluate_tasks(embeddings, loaded)
+    for data in loaded if bootstrap else ():
+        cosines, gold = embeddings[data.key].cosines(data.pairs), data.gold
+        scores["tasks"][data.key] |= uncertainty.spearman_interval(
+            cosines, gold, samples=bootstrap, seed=seed, name=data.key
+        )
     records = {data.key: task_record(scores["tasks"][data.key], data) for data in loaded}
     if geometry is not None:
-        metrics = evaluate_geometry(embeddings, geometry.pairs, seed=seed)
+        metrics = evaluate_geometry(embeddings[geometry.key], geometry.pairs, seed=seed)
         records["geometry"] = task_record({**metrics, "set": geometry.key}, geometry)
     about = embedder.description
     results = base_results(
@@ -82,7 +100,9 @@ def run_evaluation(
         revision=about["revision"],
         device=about["device"],
     )
-    results["protocol"].update({name: about[name] for name in ("pooling", "max_seq_length", "dtype")})
+    results["protocol"].update({name: about[name] for name in ("pooling", "max_seq_length", "dtype")} | protocol)
+    if bootstrap:
+        results["protocol"]["bootstrap"] = {"samples": bootstrap, "level": uncertainty.LEVEL, "resampled": "pairs"}
     results["tasks"] = records
     results["averages"].update(scores["averages"])
     results["missing"] = missing
@@ -90,6 +110,35 @@ def run_evaluation(
     if output_json is not None:
         write_json(output_json, results)
     return results
+
+
+def embed_tasks(
+    encode: sts.Encode,
+    tasks: Sequence[sts.StsData],
+    whitening: bool = False,
+    whitening_text: str | Path | None = None,
+    whitening_dim: int | None = None,
+) -> tuple[dict[str, sts.Embeddings], dict[str, Any]]:
+    """The unit embeddings of each task, each distinct sentence encoded once, and what the protocol says of them.
+
+    Args:
+        encode: n strings -> (n, d) array or tensor.
+        tasks: the loaded tasks.
+        whitening: as in `run_evaluation`, as the next two.
+        whitening_text: see there.
+        whitening_dim: see there.
+
+    Returns:
+        `StsData.key` -> embeddings, and {} or {`whitening`: ...}.
+
+    Raises:
+        UserError: as in `baselines.whiten_tasks`.
+    """
+    if whitening or whitening_text is not None or whitening_dim is not None:
+        embeddings, about = whiten_tasks(encode, tasks, text=whitening_text, dim=whitening_dim)
+        return embeddings, {"whitening": about}
+    shared = sts.Embeddings(encode, (sentence for data in tasks for sentence in data.sentences))
+    return dict.fromkeys((data.key for data in tasks), shared), {}
 
 
 def load_tasks(
@@ -148,13 +197,16 @@ def format_tables(results: Mapping[str, Any]) -> str:
         Lines of text.
     """
     lines = [f"model {results['model']}, pooling {results['protocol']['pooling']}"]
+    if whitening := results["protocol"].get("whitening"):
+        lines[0] += f", whitened, fitted on {whitening['fitted_on']}"
     scored = {name: record for name, record in results["tasks"].items() if "spearman" in record}
+    ends = ("low", "high") if "bootstrap" in results["protocol"] else ()
     for split in dict.fromkeys(record["split"] for record in scored.values()):
-        lines += ["", f"Spearman x100, all; split: {split}", _row("task", "all", "mean", "wmean", "n")]
+        lines += ["", f"Spearman x100, all; split: {split}", _row("task", "all", "mean", "wmean", "n", *ends)]
         for name, record in scored.items():
             if record["split"] == split:
                 values = (record["spearman"], record["spearman_mean"], record["spearman_wmean"], record["n"])
-                lines.append(_row(name, *values))
+                lines.append(_row(name, *values, *(record[f"spearman_{end}"] for end in ends)))
         if split == "test" and (results["averages"]["sts"] is not None or results["missing"]):
             lines.append(_row("average", results["averages"]["sts"]))
             if results["missing"]:
