@@ -1,7 +1,7 @@
 #!/usr/bin/env python
-"""Evaluate a sentence encoder on STS and measure the geometry of its embeddings, or compare two on STS.
+"""Evaluate a sentence encoder on STS and transfer tasks, measure and draw its geometry, or compare two encoders on STS.
 
-python examples/run_eval.py --model_name_or_path X --tasks sts geometry --data_dir DIR --output_json results.json
+python examples/run_eval.py --model_name_or_path X --tasks sts transfer geometry --data_dir DIR --output_json out.json
 python examples/run_eval.py --compare A B --tasks sts --data_dir DIR
 """
 
@@ -35,9 +35,12 @@ def _parser() -> argparse.ArgumentParser:
         "--tasks",
         nargs="+",
         default=["sts"],
-        help="sts (STS12 to STS16, STSB, SICKR test), geometry (of STS-B dev), or single tasks: STS12, stsb_dev, ...",
+        help="sts (STS12 to STS16, STSB, SICKR test), transfer (MR, CR, SUBJ, MPQA, SST2, TREC, MRPC: logistic "
+        "regression on frozen embeddings), geometry (of STS-B dev), or single tasks: STS12, stsb_dev, MR, ...",
     )
-    parser.add_argument("--data_dir", help="folder with sts/TASK/*.tsv; without it the Hub data sets are used")
+    parser.add_argument(
+        "--data_dir", help="folder with sts/TASK/*.tsv, transfer/TASK/*.tsv; without it the Hub data sets are used"
+    )
     parser.add_argument("--output_json", help="write the results here")
     parser.add_argument(
         "--pooling",
@@ -47,9 +50,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max_seq_length", type=int, help="tokens per sentence (default: the model's)")
     parser.add_argument("--batch_size", type=int, default=64)
     parser.add_argument("--device", help="for example cpu or cuda:0 (default: an accelerator if there is one)")
-    parser.add_argument("--split", default="test", choices=["train", "dev", "test"], help="split of single tasks")
-    parser.add_argument("--strict", action="store_true", help="fail if a task of the group sts is missing")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the geometry's random pairs and of --bootstrap")
+    parser.add_argument("--split", default="test", choices=["train", "dev", "test"], help="split of single STS tasks")
+    parser.add_argument("--strict", action="store_true", help="fail if a task of a group is missing")
+    parser.add_argument("--seed", type=int, default=0, help="of the geometry, the folds of transfer, and --bootstrap")
+    parser.add_argument(
+        "--sst2_train",
+        default="auto",
+        choices=["auto", "phrases", "sentences"],
+        help="SST2 trains on train_phrases.tsv (as in SentEval) or on train.tsv (default: phrases if they are there)",
+    )
+    parser.add_argument("--geometry_text", help="probe the sentences of this file (txt: one a line), not STS-B dev")
+    parser.add_argument("--geometry_k", type=int, default=4, help="most similar negatives to average (default 4)")
+    parser.add_argument("--geometry_batch_sizes", type=int, nargs="+", help="for these (default 8 16 ... 512)")
+    parser.add_argument("--geometry_noise", type=float, default=0.2, help="part of the words with a typo (default 0.2)")
+    parser.add_argument("--pictures", help="folder of the geometry's pictures (default: beside --output_json)")
     parser.add_argument(
         "--bootstrap",
         type=int,
@@ -66,7 +80,8 @@ def _parser() -> argparse.ArgumentParser:
 
 @command
 def main() -> None:
-    options = vars(_parser().parse_args())
+    parser = _parser()
+    options = vars(parser.parse_args())
     models = options.pop("compare")
     # Imports after the parser: a usage error need not load torch.
     if models is None:
@@ -77,6 +92,9 @@ def main() -> None:
         from hf_robustcse.evaluation.compare import run_comparison
 
         del options["model_name_or_path"]
+        for name in [name for name in options if name.startswith(("geometry_", "sst2_", "pictures"))]:
+            if options.pop(name) != parser.get_default(name):
+                raise UserError(f"--compare knows STS tasks only: leave --{name} out")
         run_comparison(*models, **options, argv=sys.argv)
 
 

@@ -15,18 +15,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch
 import yaml
 
+from hf_robustcse.distributed import world_size
 from hf_robustcse.errors import TrainingStopped, UserError
+from hf_robustcse.evaluation.pictures import HOW_TO_GET, has_matplotlib
 from hf_robustcse.evaluation.results import command_line, library_versions
 from hf_robustcse.files import atomic_write_text, write_json
 from hf_robustcse.methods import METHODS, build
-from hf_robustcse.runs import Arguments, parse_arguments, run, say
+from hf_robustcse.runs import Arguments, holds_run, parse_arguments, recipe_arguments, run, say
 from hf_robustcse.trainer import DEV_METRICS
 
 AXES = ("linear", "log", "symlog", "category")
 # What the sweep itself decides for each of its runs.
 OWN = ("output_dir", "seed", "seeds", "resume_from_checkpoint", "overwrite_output_dir")
+FAILED = "failed.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,10 +104,17 @@ def _grid(name: str, entry: Mapping[str, Any], path: str | Path) -> Grid:
         raise UserError(f"{where}: the axis {axis} needs cells that are numbers")
     if wrong := set(plot) - set(DEV_METRICS):
         raise UserError(f"{where}: plot knows {', '.join(DEV_METRICS)}, not {sorted(wrong)[0]}")
-    reported = {
-        str(what): {_label(label): float(value) for label, value in values.items()}
-        for what, values in entry.get("reported", {}).items()
-    }
+    try:
+        reported = {
+            str(what): {_label(label): float(value) for label, value in values.items()}
+            for what, values in entry.get("reported", {}).items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        raise UserError(f"{where}: reported must be of the form {{name: {{cell: number}}}}") from None
+    if own := sorted(set().union(*cells.values()) & set(OWN)):
+        raise UserError(f"{where}: {own[0]} is not for a grid to set; the sweep chooses it for each run")
+    if len({_folder_name(label) for label in cells}) < len(entry.get("cells") or values):
+        raise UserError(f"{where} has two cells whose names look the same")
     about = " ".join(str(entry.get("about", "")).split())
     return Grid(name, about, cells, entry.get("method"), varied, axis, plot, reported)
 
@@ -111,7 +122,11 @@ def _grid(name: str, entry: Mapping[str, Any], path: str | Path) -> Grid:
 def _label(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:g}" if isinstance(value, (int, float)) else str(value)
+    return f"{value:.15g}" if isinstance(value, (int, float)) else str(value)
+
+
+def _folder_name(label: str) -> str:
+    return re.sub(r"[^\w.+-]+", "-", label)
 
 
 def _is_number(text: str) -> bool:
@@ -130,7 +145,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser(grids: Path) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="run_ablation.py",
-        usage="run_ablation.py GRID [--seeds S ...] [--cells C ...] [--output_dir DIR] [recipe.yaml] [options of "
+        usage="run_ablation.py GRID [recipe.yaml] [--seeds S ...] [--cells C ...] [--output_dir DIR] [options of "
         "run_unsup.py]",
         description="Train every cell of a declared grid for several seeds. All options of run_unsup.py are accepted "
         "and hold for every cell; an option of a method goes to the cells whose method has it. A sweep that was "
@@ -163,7 +178,7 @@ class Sweep:
             UserError: if they are wrong.
         """
         options = self.grid.cells[cell]
-        method = str(options.get("method", _value(self.shared, "method") or self.grid.method or "simcse"))
+        method = self.method(cell)
         argv = ["--method", method, *_of_method(self.shared, method)]
         for name, value in options.items():
             values = value if isinstance(value, list) else [value]
@@ -173,13 +188,19 @@ class Sweep:
             ]
         run_folder = self.run_folder(cell, seed)
         argv += ["--seed", str(seed), "--output_dir", str(run_folder)]
-        if (run_folder / "manifest.json").is_file():
+        if (run_folder / FAILED).is_file():
+            argv.append("--overwrite_output_dir")  # what broke down is not taken up where it lies
+        elif (run_folder / "manifest.json").is_file():
             argv += ["--resume_from_checkpoint", "last"]
         return parse_arguments(argv)
 
+    def method(self, cell: str) -> str:
+        """The method of a cell."""
+        return str(self.grid.cells[cell].get("method") or _value(self.shared, "method") or self.grid.method or "simcse")
+
     def run_folder(self, cell: str, seed: int) -> Path:
         """Where one training run goes."""
-        return self.folder / re.sub(r"[^\w.+-]+", "-", cell) / f"seed-{seed}"
+        return self.folder / _folder_name(cell) / f"seed-{seed}"
 
 
 def _value(argv: Sequence[str], name: str) -> str | None:
@@ -195,8 +216,7 @@ def _value(argv: Sequence[str], name: str) -> str | None:
 
 def _of_method(argv: Sequence[str], method: str) -> list[str]:
     """The command line without the options of other methods."""
-    everyone = {f.name for kind in METHODS.values() for f in dataclasses.fields(kind.Options)}
-    foreign = everyone - build(method).options().keys() if _exists(method) else set()
+    foreign = _method_options() - build(method).options().keys() if _exists(method) else set()
     kept, skip = [], False
     for word in argv:
         if word.startswith("--"):
@@ -229,6 +249,8 @@ def parse_sweep(argv: Sequence[str] | None, grids: Path) -> Sweep | None:
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     name = argv.pop(0) if argv and not argv[0].startswith("-") else None
+    recipe = argv.pop(0) if argv and not argv[0].startswith("-") else None
+    words = [*([name] if name else []), *([recipe] if recipe else []), *argv]
     known, shared = _parser(grids).parse_known_args(argv)
     declared = read_grids(known.grids)
     if known.list:
@@ -241,33 +263,53 @@ def parse_sweep(argv: Sequence[str] | None, grids: Path) -> Sweep | None:
         said = "name a grid first" if name is None else f"there is no grid {name!r} in {known.grids}"
         raise UserError(f"{said}: one of {', '.join(declared)}{hint}")
     grid = declared[name]
-    for option in (*OWN, *grid.varied, *(("method",) if any("method" in c for c in grid.cells.values()) else ())):
-        if _value(shared, option) is not None or f"--{option}" in shared:
-            raise UserError(f"--{option} is set by the sweep {name} for each of its runs: leave it out")
+    if recipe:
+        shared = recipe_arguments(Path(recipe), _value(shared, "variant") or "paper") + shared
     cells = known.cells or list(grid.cells)
     if wrong := [cell for cell in cells if cell not in grid.cells]:
         raise UserError(f"the grid {name} has no cell {wrong[0]!r}: choose among {', '.join(grid.cells)}")
     if len(set(known.seeds)) < len(known.seeds):
         raise UserError(f"--seeds {' '.join(map(str, known.seeds))} names a seed twice")
     folder = known.output_dir or Path("runs") / name
-    sweep = Sweep(grid, known.seeds, cells, folder, shared, command_line(["run_ablation.py", name, *argv]))
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--output_dir {folder} is a file")
-    used = set().union(*(sweep.arguments(cell, known.seeds[0]).method_options for cell in grid.cells))
-    for word in shared:  # an option that no cell takes is a mistake
-        option = word[2:].partition("=")[0] if word.startswith("--") else None
-        if option and option not in used and any(option == f.name for k in METHODS.values()
-                                                 for f in dataclasses.fields(k.Options)):  # fmt: skip
-            raise UserError(f"--{option} belongs to a method that no cell of the grid {name} uses")
+    sweep = Sweep(grid, known.seeds, cells, folder, shared, command_line(["run_ablation.py", *words]))
+    _check(sweep)
     return sweep
+
+
+def _check(sweep: Sweep) -> None:
+    """Refuse shared options that do nothing, bad values in any cell, and cells that need a model that is not there."""
+    grid, shared = sweep.grid, sweep.shared
+    of_methods = _method_options()
+    parsed = {cell: sweep.arguments(cell, sweep.seeds[0]) for cell in grid.cells}
+    if any(arguments.recipe for arguments in parsed.values()):
+        raise UserError("a recipe comes right after the name of the grid")
+    for option in dict.fromkeys(word[2:].partition("=")[0] for word in shared if word.startswith("--")):
+        takers = [cell for cell in grid.cells if option not in of_methods or option in parsed[cell].method_options]
+        if not takers:
+            raise UserError(f"--{option} belongs to a method that no cell of the grid {grid.name} uses")
+        if option in OWN or all(option in grid.cells[cell] for cell in takers):
+            raise UserError(f"--{option} is set by the sweep {grid.name} for each of its runs: leave it out")
+    for cell in sweep.cells:
+        for other in re.findall(r"\{folder\}/([^/]+)/", " ".join(map(str, grid.cells[cell].values()))):
+            there = all((sweep.run_folder(other, seed) / "results.json").is_file() for seed in sweep.seeds)
+            if other not in sweep.cells[: sweep.cells.index(cell)] and not there:
+                raise UserError(
+                    f"the cell {cell} uses the model of {other}, which is not trained: --cells {other} {cell}"
+                )
+
+
+def _method_options() -> set[str]:
+    return {f.name for kind in METHODS.values() for f in dataclasses.fields(kind.Options)}
 
 
 def run_sweep(sweep: Sweep) -> dict[str, Any]:
     """Train what is not trained yet; write ``results.json``, ``table.md`` and, with matplotlib, ``picture.png``.
 
-    A cell whose training cannot go on (collapse, a loss that is not finite) is recorded as failed; the others are
-    trained nevertheless, and the next call tries it again. A finished run keeps its model and its results, and loses
-    its checkpoints.
+    A run that cannot be trained (bad input, collapse, a loss that is not finite, too little memory) is recorded as
+    failed; the others are trained nevertheless, and the next call starts it anew. A finished run keeps its model and
+    its results, and loses its checkpoints.
 
     Args:
         sweep: of `parse_sweep`.
@@ -276,30 +318,22 @@ def run_sweep(sweep: Sweep) -> dict[str, Any]:
         What is written to ``results.json``.
 
     Raises:
-        UserError: if the folder holds another sweep, or a run finds its input wrong.
+        UserError: if the folder holds something else, if its runs were made of different data, or if no run at all
+            could be trained.
     """
     folder, grid = sweep.folder, sweep.grid
     first = sweep.arguments(sweep.cells[0], sweep.seeds[0]).training
-    identity = {"grid": grid.name, "cells": grid.cells, "shared": sweep.shared}
-    path = folder / "sweep.json"
-    if path.is_file():
-        before = json.loads(path.read_text(encoding="utf-8"))
-        if different := [key for key, value in identity.items() if before.get(key) != value]:
-            key = different[0]
-            raise UserError(
-                f"--output_dir {folder} holds another sweep, with {key} {before.get(key)} in place of {identity[key]}: "
-                "choose another folder"
-            )
-    elif first.process_index == 0:
-        write_json(path, identity)
-    if not _has_matplotlib():
-        say("note: there will be a table but no picture: pip install hf_robustcse[plots]")
+    main = first.process_index == 0
+    _claim(sweep, main)
+    _same_data(sweep)
+    if not has_matplotlib():
+        say(f"note: there will be a table but no picture: {HOW_TO_GET}")
 
     # Seed by seed, so that an interrupted sweep has something of every cell.
     work = [(cell, seed) for seed in sweep.seeds for cell in sweep.cells]
     todo = [(cell, seed) for cell, seed in work if not (sweep.run_folder(cell, seed) / "results.json").is_file()]
     say(f"{grid.name}: {grid.about}", f"{len(work)} runs, {len(work) - len(todo)} of them finished before")
-    failed: dict[tuple[str, int], str] = {}
+    reasons = []
     started = time.perf_counter()
     for number, (cell, seed) in enumerate(todo):
         each = (time.perf_counter() - started) / max(number, 1)
@@ -308,34 +342,93 @@ def run_sweep(sweep: Sweep) -> dict[str, Any]:
         run_folder = sweep.run_folder(cell, seed)
         try:
             result = run(sweep.arguments(cell, seed))
-        except TrainingStopped as error:
-            say(f"failed: {error}")
-            failed[cell, seed] = str(error)
+        except (TrainingStopped, UserError, torch.OutOfMemoryError) as error:
+            if isinstance(error, torch.OutOfMemoryError) and world_size() > 1:
+                raise  # the other processes know nothing of it
+            reasons.append(" ".join(str(error).split()))
+            say(f"failed: {reasons[-1]}")
+            if main:
+                write_json(run_folder / FAILED, {"reason": reasons[-1], "command": sweep.command})
             continue
         if result["training"]["status"] != "finished":
             say(f"stopped; the same command goes on: {sweep.command}")
             return {"status": "stopped"}
-        if first.process_index == 0:
+        if main:
+            (run_folder / FAILED).unlink(missing_ok=True)
             for checkpoint in run_folder.glob("checkpoint-*"):
                 shutil.rmtree(checkpoint)
-    record = summarise(sweep, failed)
-    if first.process_index == 0:
+    if len(reasons) == len(work) and len(set(reasons)) == 1:
+        raise UserError(f"no run could be trained: {reasons[0]}")
+    if world_size() > 1:
+        torch.distributed.barrier()  # the files of the last run are the main process' to write
+    _same_data(sweep)
+    record = summarise(sweep)
+    if main:
         _write(folder, record)
         files = ", ".join(sorted(path.name for path in folder.iterdir() if path.is_file()))
         print("", table(record), "", f"in {folder}: {files}", sep="\n", flush=True)
     return record
 
 
+def _claim(sweep: Sweep, main: bool) -> None:
+    """Write down whose folder this is, or refuse one that is another's."""
+    path = sweep.folder / "sweep.json"
+    identity = {
+        "grid": sweep.grid.name,
+        "cells": sweep.grid.cells,
+        "methods": {cell: sweep.method(cell) for cell in sweep.grid.cells},
+        "shared": command_line(sweep.shared),  # a recipe is in it option by option, and no token is
+        "processes": world_size(),
+    }
+    if path.is_file():
+        before = json.loads(path.read_text(encoding="utf-8"))
+        if different := [key for key, value in identity.items() if before.get(key) != value]:
+            key = different[0]
+            raise UserError(
+                f"--output_dir {sweep.folder} holds another sweep, with {key} {before.get(key)} in place of "
+                f"{identity[key]}: choose another folder"
+            )
+    elif holds_run(sweep.folder):
+        raise UserError(f"--output_dir {sweep.folder} holds a run that is no sweep: choose another folder")
+    elif main:
+        write_json(path, identity)
+
+
+def _finished(sweep: Sweep, cell: str) -> list[Path]:
+    """The folders of the finished runs of a cell, of every seed, in their order."""
+    found = sweep.run_folder(cell, 0).parent.glob("seed-*/results.json")
+    return sorted((path.parent for path in found), key=lambda path: int(path.name.removeprefix("seed-")))
+
+
+def _same_data(sweep: Sweep) -> None:
+    """Refuse to compare runs of different corpora or evaluation sets."""
+    seen: dict[str, tuple[Any, Path]] = {}
+    for cell in sweep.grid.cells:
+        for folder in _finished(sweep, cell):
+            manifest, results = (
+                json.loads((folder / name).read_text(encoding="utf-8")) for name in ("manifest.json", "results.json")
+            )
+            corpus = manifest["corpus"]
+            about = {"corpora": [file["sha256"] for file in corpus.get("files", [])] or corpus["source"]}
+            about["evaluation data"] = {name: record["sha256"] for name, record in results["tasks"].items()}
+            for what, value in about.items():
+                other, where = seen.setdefault(what, (value, folder))
+                if other != value:
+                    raise UserError(
+                        f"{folder} and {where} were made with different {what}, so they cannot be compared: delete one "
+                        "of them, or choose another --output_dir"
+                    )
+
+
 def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def summarise(sweep: Sweep, failed: Mapping[tuple[str, int], str] | None = None) -> dict[str, Any]:
-    """All finished runs of a sweep's folder, of every seed: mean, standard deviation and range of every metric.
+def summarise(sweep: Sweep) -> dict[str, Any]:
+    """All runs in a sweep's folder, of every seed: mean, standard deviation and range of every metric.
 
     Args:
         sweep: of `parse_sweep`.
-        failed: (cell, seed) -> why it failed.
 
     Returns:
         The record that `table` and `picture` take.
@@ -345,21 +438,29 @@ def summarise(sweep: Sweep, failed: Mapping[tuple[str, int], str] | None = None)
     about: dict[str, Any] = {}
     for cell in grid.cells:
         parent = sweep.run_folder(cell, 0).parent
-        found = [json.loads(p.read_text(encoding="utf-8")) for p in sorted(parent.glob("seed-*/results.json"))]
-        reasons = {str(seed): why for (name, seed), why in (failed or {}).items() if name == cell}
+        found = [json.loads((p / "results.json").read_text(encoding="utf-8")) for p in _finished(sweep, cell)]
+        failed = {
+            path.parent.name.removeprefix("seed-"): json.loads(path.read_text(encoding="utf-8"))["reason"]
+            for path in sorted(parent.glob(f"seed-*/{FAILED}"))
+        }
         row: dict[str, Any] = {
-            "options": grid.cells[cell], "seeds": [r["seed"] for r in found], "failed": reasons, "tasks": {},
+            "options": grid.cells[cell], "method": sweep.method(cell), "seeds": [r["seed"] for r in found],
+            "failed": failed, "tasks": {},
         }  # fmt: skip
         if found:
             about = found[0]
-            row["method"] = found[0]["method"]
+            timed = [(r["training"]["seconds"], r["training"]["steps"] - r["training"].get("resumed_at_step", 0))
+                     for r in found]  # fmt: skip
             row["steps"] = [r["training"]["steps"] for r in found]
-            row["seconds"] = [r["training"]["seconds"] for r in found]
+            row["seconds_per_step"] = sum(s for s, _ in timed) / max(1, sum(n for _, n in timed))
+            row["selection"] = [r["selection"] for r in found]
             for task, record in found[0]["tasks"].items():
                 row["tasks"][task] = {"n": record["n"], "split": record["split"], "sha256": record["sha256"]} | {
                     metric: _spread([r["tasks"][task][metric] for r in found])
                     for metric in DEV_METRICS if metric in record
                 }  # fmt: skip
+            if found[0]["averages"]["sts"] is not None:
+                row["average"] = _spread([r["averages"]["sts"] for r in found])
         rows[cell] = row
     return {
         "grid": grid.name, "about": grid.about, "command": sweep.command, "varied": list(grid.varied),
@@ -376,34 +477,47 @@ def _spread(values: list[float]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _splits(record: Mapping[str, Any]) -> dict[str, str]:
+    """The split of every evaluation set of a record, in order."""
+    rows = record["cells"].values()
+    return {task: entry["split"] for row in rows for task, entry in row["tasks"].items()}
+
+
 def table(record: Mapping[str, Any]) -> str:
     """The record of a sweep as a Markdown table; what the paper reports has columns of its own, and says so."""
     rows = record["cells"]
-    tasks = list(dict.fromkeys(task for row in rows.values() for task in row["tasks"]))
-    geometry = list(record["plot"]) or ["alignment", "uniformity"]
-    first = next((task for task in tasks if task in record["before"]), None)
-    heads = [" ".join(record["varied"]) or "cell", "seeds"]
-    heads += [
-        f"{task} ({next(r['tasks'][task]['split'] for r in rows.values() if task in r['tasks'])})" for task in tasks
-    ]
-    heads += [f"{metric} ({first})" for metric in geometry if metric != "spearman"] if first else []
+    splits = _splits(record)
+    first = next((task for task in splits if task in record["before"]), None)
+    geometry = [m for m in record["plot"] or ["alignment", "uniformity"] if m != "spearman"] if first else []
+    average = any("average" in row for row in rows.values())
+    heads = [" ".join(record["varied"]) or "cell", "seeds", *(f"{task} ({split})" for task, split in splits.items())]
+    heads += [*(["STS average"] if average else []), *(f"{metric} ({first})" for metric in geometry)]
     heads += ["s a step", *(f"reported: {what}" for what in record["reported"])]
     lines = [f"{record['grid']}: {record['about']}" if record["about"] else record["grid"], ""]
     lines += ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     for cell, row in rows.items():
         cells = [f"`{cell}`", str(len(row["seeds"])) + (f" ({len(row['failed'])} failed)" if row["failed"] else "")]
-        cells += [_shown(row["tasks"].get(task, {}).get("spearman"), 2) for task in tasks]
-        if first:
-            cells += [_shown(row["tasks"].get(first, {}).get(m), 3) for m in geometry if m != "spearman"]
-        seconds, steps = sum(row.get("seconds", [])), sum(row.get("steps", []))
-        cells.append(f"{seconds / steps:.2f}" if steps else "-")
+        cells += [_shown(row["tasks"].get(task, {}).get("spearman"), 2) for task in splits]
+        cells += [_shown(row.get("average"), 2)] if average else []
+        cells += [_shown(row["tasks"].get(first, {}).get(metric), 3) for metric in geometry]
+        cells.append(f"{row['seconds_per_step']:.2f}" if "seconds_per_step" in row else "-")
         cells += [f"{values[cell]:g}" if cell in values else "-" for values in record["reported"].values()]
         lines.append("| " + " | ".join(cells) + " |")
-    lines += ["", "Spearman x 100, mean ± standard deviation over the seeds. Checkpoints were chosen on the dev set."]
+    lines += ["", "Spearman x 100, mean ± standard deviation over the seeds. " + _chosen(rows)]
     lines += [
         f"`{cell}` seed {seed} failed: {why}" for cell, row in rows.items() for seed, why in row["failed"].items()
     ]
     return "\n".join([*lines, f"Command: `{record['command']}`"])
+
+
+def _chosen(rows: Mapping[str, Any]) -> str:
+    """How the checkpoints were chosen."""
+    found = {(s["metric"], s["on_test_set"]) for row in rows.values() for s in row.get("selection", [])}
+    said = [
+        f"Checkpoints chosen by {metric}{' ON A TEST SET' if tested else ''}." if metric else "The last checkpoints."
+        for metric, tested in sorted(found, key=str)
+    ]
+    return " ".join(said)
 
 
 def _shown(spread: Mapping[str, Any] | None, digits: int) -> str:
@@ -416,16 +530,8 @@ def _shown(spread: Mapping[str, Any] | None, digits: int) -> str:
 def _write(folder: Path, record: Mapping[str, Any]) -> None:
     write_json(folder / "results.json", record)
     atomic_write_text(folder / "table.md", table(record) + "\n")
-    if _has_matplotlib():
+    if has_matplotlib():
         picture(record, folder / "picture.png")
-
-
-def _has_matplotlib() -> bool:
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError:
-        return False
-    return True
 
 
 def picture(record: Mapping[str, Any], path: str | Path) -> None:
@@ -438,12 +544,12 @@ def picture(record: Mapping[str, Any], path: str | Path) -> None:
     from matplotlib.figure import Figure
 
     rows = {cell: row for cell, row in record["cells"].items() if row["tasks"]}
-    tasks = list(dict.fromkeys(task for row in rows.values() for task in row["tasks"]))
+    splits = _splits(record)
     if record["plot"]:
-        first = next(iter(record["before"]), tasks[0] if tasks else None)
+        first = next(iter(record["before"]), None)
         lines = {f"{metric}, {first}": (first, metric) for metric in record["plot"]}
     else:
-        lines = {f"{task} ({next(iter(rows.values()))['tasks'][task]['split']})": (task, "spearman") for task in tasks}
+        lines = {f"{task} ({split})": (task, "spearman") for task, split in splits.items()}
     category = record["axis"] == "category"
     figure = Figure(figsize=(max(6.4, 0.8 * len(rows)), 4.8), layout="constrained")
     axes = figure.subplots()
@@ -462,7 +568,9 @@ def picture(record: Mapping[str, Any], path: str | Path) -> None:
                         else "center")  # fmt: skip
     else:
         positive = [float(cell) for cell in rows if float(cell) > 0]
-        axes.set_xscale(record["axis"], **({"linthresh": min(positive)} if record["axis"] == "symlog" else {}))
+        axes.set_xscale(
+            record["axis"], **({"linthresh": min(positive, default=1.0)} if record["axis"] == "symlog" else {})
+        )
     axes.set_xlabel(" = ".join(record["varied"]) or record["grid"])
     if record["plot"] and all(metric.endswith("cosine") for metric in record["plot"]):
         axes.set_ylim(min(0.0, axes.get_ylim()[0]), 1.05)

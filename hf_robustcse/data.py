@@ -554,7 +554,7 @@ def _read_columns(path: Path) -> list[str] | None:
         with _open_parquet(path) as file:
             return list(file.schema_arrow.names)
     if extension in (".csv", ".tsv"):
-        return _table_header(path, _table_records(path))
+        return _table_header(path, table_records(path))
     return next((list(record) for _, record in _json_records(path) if record is not None), None)
 
 
@@ -602,8 +602,15 @@ def _lines(path: Path) -> Iterator[str]:
         raise _unreadable(path, error) from None
 
 
-def _table_records(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """(line number, fields) of each record of a .csv or .tsv file, the header first."""
+def table_records(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """(line number, fields) of each record of a .csv or .tsv file, the header first.
+
+    Args:
+        path: the file, in UTF-8; `.gz` is unpacked.
+
+    Raises:
+        UserError: naming file and line, if it cannot be read.
+    """
     if _extension(path) == ".tsv":
         for number, line in enumerate(_lines(path), start=1):
             yield number, line.rstrip("\r\n").split("\t")
@@ -618,7 +625,7 @@ def _table_records(path: Path) -> Iterator[tuple[int, list[str]]]:
             return
         except csv.Error as error:
             raise _bad_line(
-                path, number, f'is not CSV ({error}); quote fields with " and double a " inside, or use .txt'
+                path, number, f'is not CSV ({error}); quote fields with " and double a " inside, or use .txt or .tsv'
             ) from None
         yield number, fields
 
@@ -637,7 +644,7 @@ def _table_header(path: Path, records: Iterator[tuple[int, list[str]]]) -> list[
 
 
 def _table_rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    records = _table_records(path)
+    records = table_records(path)
     names = _table_header(path, records)
     if names is None:
         return

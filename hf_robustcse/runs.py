@@ -28,9 +28,11 @@ from transformers import HfArgumentParser, set_seed
 from hf_robustcse.data import ContrastiveCollator, Corpus, load_corpus, tokenize_corpus
 from hf_robustcse.distributed import world_size
 from hf_robustcse.errors import UserError
+from hf_robustcse.evaluation.dev_file import load_dev_file
+from hf_robustcse.evaluation.geometry import has_positives
 from hf_robustcse.evaluation.results import base_results, command_line, library_versions, task_record
 from hf_robustcse.evaluation.run import load_tasks
-from hf_robustcse.evaluation.sts import MissingData, StsData, load_sts, parse_task
+from hf_robustcse.evaluation.sts import STS_TEST, MissingData, StsData, load_sts, parse_task
 from hf_robustcse.files import write_json
 from hf_robustcse.methods import METHODS, build
 from hf_robustcse.model import RobustCSEModel
@@ -110,7 +112,17 @@ class DataArguments:
     )
     eval_tasks: list[str] | None = dataclasses.field(
         default=None,
-        metadata={"help": "Sets of every evaluation, such as stsb_dev sickr_dev (default stsb_dev); none for none."},
+        metadata={
+            "help": "Sets of every evaluation, such as stsb_dev sickr_dev (default stsb_dev, or the dev file alone); "
+            "none for none."
+        },
+    )
+    dev_file: str | None = dataclasses.field(
+        default=None,
+        metadata={
+            "help": "A dev set of your own, in any language: tsv or csv (also .gz) with the header score, sentence1, "
+            "sentence2. It chooses the checkpoint unless --metric_for_best_model says otherwise."
+        },
     )
     test_tasks: list[str] | None = dataclasses.field(
         default=None,
@@ -147,6 +159,7 @@ class Arguments:
     method_options: dict[str, Any]
     embedded: bool
     command: str
+    recipe: str | None = None
 
 
 class _Parser(HfArgumentParser):
@@ -181,10 +194,10 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
     given = parse(argv)
     if given.variant not in VARIANTS:
         raise UserError(f"--variant must be one of {', '.join(VARIANTS)}, not {given.variant!r}")
-    recipe = _recipe_arguments(Path(given.recipe), given.variant) if given.recipe else []
+    recipe = recipe_arguments(Path(given.recipe), given.variant) if given.recipe else []
     embedded = parse(recipe + argv).model_name_or_path is None
     if embedded and EMBEDDED_RECIPE.is_file():
-        recipe = _recipe_arguments(EMBEDDED_RECIPE, given.variant) + recipe
+        recipe = recipe_arguments(EMBEDDED_RECIPE, given.variant) + recipe
     namespace = vars(parse(recipe + argv))
     try:
         parsed = [
@@ -203,13 +216,16 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
             elif value != getattr(type(options)(), name):
                 raise UserError(f"--{name} belongs to a method that --method {model.method} does not use")
     build(model.method, used)
-    return Arguments(model, data, training, run, used, embedded, command_line(["run_unsup.py", *argv]))
+    return Arguments(model, data, training, run, used, embedded, command_line(["run_unsup.py", *argv]), given.recipe)
 
 
-def _recipe_arguments(path: Path, variant: str) -> list[str]:
+def recipe_arguments(path: Path, variant: str) -> list[str]:
     """A recipe as command-line arguments, so that both are checked by the same parser.
 
     A value ``{paper: x, reference: y}`` is that of `variant`; without an entry for it the option keeps its default.
+
+    Raises:
+        UserError: if it cannot be read.
     """
     try:
         recipe = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
@@ -305,14 +321,14 @@ def _settle_output_dir(arguments: Arguments) -> None:
         folder = Path(training.output_dir)
         if folder.exists() and not folder.is_dir():
             problem = f"--output_dir {folder} is a file"
-        elif training.resume_from_checkpoint and not _holds_run(folder):
+        elif training.resume_from_checkpoint and not holds_run(folder):
             problem = f"there is no run to resume in {folder}: check --output_dir"
-        elif not training.resume_from_checkpoint and not arguments.run.overwrite_output_dir and _holds_run(folder):
+        elif not training.resume_from_checkpoint and not arguments.run.overwrite_output_dir and holds_run(folder):
             problem = (
                 f"--output_dir {folder} holds another run: choose a new one, go on with "
                 "--resume_from_checkpoint last, or pass --overwrite_output_dir"
             )
-        elif arguments.run.overwrite_output_dir and _holds_run(folder):
+        elif arguments.run.overwrite_output_dir and holds_run(folder):
             _remove_run(folder)
     if world_size() > 1:
         shared = [training.output_dir, problem]
@@ -322,7 +338,8 @@ def _settle_output_dir(arguments: Arguments) -> None:
         raise UserError(problem)
 
 
-def _holds_run(folder: Path) -> bool:
+def holds_run(folder: Path) -> bool:
+    """Whether a run, or a model, is in a folder."""
     marks = ("manifest.json", "results.json", "modules.json", "config.json", "checkpoint-*", "seed-*")
     return any(next(folder.glob(mark), None) for mark in marks)
 
@@ -366,6 +383,17 @@ def _load_corpus(arguments: Arguments) -> Corpus:
 
 def _load_dev(arguments: Arguments) -> dict[str, StsData]:
     data, training = arguments.data, arguments.training
+    if data.dev_file is not None:
+        if training.eval_strategy == "no":
+            raise UserError("--eval_strategy no makes no use of --dev_file: leave one of them out")
+        own = load_dev_file(data.dev_file)
+        if not has_positives(own):
+            say(
+                "note: the scores of --dev_file are not within 0 and 5 with some above 4, as those of STS-B; alignment "
+                "and positive_cosine, which are those of the pairs above 4, are left out"
+            )
+        named = [] if data.eval_tasks == ["none"] else data.eval_tasks or []
+        return {own.key: own} | _named_sets(named, data.eval_data_dir)
     if training.eval_strategy == "no" or data.eval_tasks == ["none"]:
         training.eval_strategy, training.load_best_model_at_end = "no", False
         return {}
@@ -377,10 +405,15 @@ def _load_dev(arguments: Arguments) -> dict[str, StsData]:
             except MissingData as error:
                 say(f"STS-B dev is not at hand ({error}); the embedded dev set stands in; see --eval_data_dir")
         data.eval_tasks = ["embedded_dev"]
+    return _named_sets(data.eval_tasks or ["stsb_dev"], data.eval_data_dir)
+
+
+def _named_sets(names: Sequence[str], data_dir: str | None) -> dict[str, StsData]:
+    """The STS sets of names such as `stsb_dev`."""
     sets = {}
-    for name in data.eval_tasks or ["stsb_dev"]:
+    for name in names:
         task, split = parse_task(name)
-        pairs = load_sts(task, data.eval_data_dir, split)
+        pairs = load_sts(task, data_dir, split)
         sets[pairs.key.lower()] = pairs
     return sets
 
@@ -389,9 +422,10 @@ def _load_test(arguments: Arguments, dev: dict[str, StsData]) -> dict[str, StsDa
     data = arguments.data
     if not data.test_tasks:
         return {}
-    found, missing = load_tasks([name.lower() for name in data.test_tasks], data.eval_data_dir)
-    for entry in missing:
-        say(f"--test_tasks sts: {entry['reason']}")
+    names = [name.lower() for name in data.test_tasks]
+    if "geometry" in names:
+        raise UserError("--test_tasks takes sts or STS sets; the geometry of each is reported anyway")
+    found, _ = load_tasks(names, data.eval_data_dir)
     sets = {pairs.key.lower(): pairs for pairs in found}
     if twice := sorted(sets.keys() & dev.keys()):
         raise UserError(f"{', '.join(twice)} is in --eval_tasks and in --test_tasks: name it once")
@@ -565,6 +599,7 @@ def _run_one(arguments: Arguments, corpus: Corpus, dev: dict[str, StsData], test
     trainer = RobustCSETrainer(model, training, train_dataset=tokens, data_collator=collator, eval_dataset=dev)
     manifest = _manifest(arguments, corpus, dev, model)
     checkpoint, earlier = _resume_point(training, manifest)
+    resumed_at = json.loads((Path(checkpoint) / "trainer_state.json").read_text())["global_step"] if checkpoint else 0
     negatives = manifest["negatives"]
     steps = training.gradient_accumulation_steps
     say(
@@ -579,6 +614,8 @@ def _run_one(arguments: Arguments, corpus: Corpus, dev: dict[str, StsData], test
             "processes."
         )
     manifest["before"] = earlier.get("before") or _metrics(trainer, dev)
+    if dev:  # a resumed run is compared with the encoder that training began with, not with what it has become
+        trainer.start_spread = manifest["before"][next(iter(dev))]["embedding_std"]
     if training.should_save:
         write_json(folder / "manifest.json", manifest)
 
@@ -618,15 +655,23 @@ def _run_one(arguments: Arguments, corpus: Corpus, dev: dict[str, StsData], test
             "status": "finished",
             "steps": step,
             "seconds": round(seconds, 1),
+            "resumed_at_step": resumed_at,  # the seconds are those of the steps after it
             "sentences": step * steps * manifest["identity"]["batch"],
             "loss": output.training_loss,
         },
     }
+    results["averages"]["sts"] = _sts_average(results["tasks"])
     if training.should_save:
         write_json(folder / "manifest.json", manifest)
         write_json(folder / "results.json", results)
     _report(arguments, results, folder)
     return results
+
+
+def _sts_average(tasks: dict[str, Any]) -> float | None:
+    """The plain mean of the seven test sets, if all are there."""
+    scores = [tasks[name.lower()]["spearman"] for name in STS_TEST if name.lower() in tasks]
+    return statistics.fmean(scores) if len(scores) == len(STS_TEST) else None
 
 
 def _metrics(trainer: RobustCSETrainer, sets: dict[str, StsData], prefix: str = "eval") -> dict[str, dict[str, float]]:
@@ -679,6 +724,7 @@ def _summarise_seeds(root: Path, seeds: list[int], results: list[dict[str, Any]]
             row[f"{metric}_min"], row[f"{metric}_max"] = min(values), max(values)
         summary["tasks"][name] = row | {"seeds": len(seeds)}
         say(f"{name} spearman over {len(seeds)} seeds: {row['spearman']:.2f} ± {row['spearman_std']:.2f}")
+    summary["averages"] = {**results[0]["averages"], "sts": _sts_average(summary["tasks"])}
     first = next(iter(results[0]["before"]), None)
     best = max(range(len(seeds)), key=lambda i: results[i]["tasks"][first]["spearman"]) if first else 0
     summary["exported_seed"] = seeds[best]

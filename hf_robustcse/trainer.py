@@ -17,7 +17,7 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from hf_robustcse.distributed import gather_rows, rank, world_size
 from hf_robustcse.errors import TrainingStopped, UserError
-from hf_robustcse.evaluation.geometry import evaluate_dev
+from hf_robustcse.evaluation.geometry import evaluate_dev, has_positives
 from hf_robustcse.evaluation.sts import StsData
 from hf_robustcse.files import write_json
 from hf_robustcse.model import RobustCSEModel
@@ -26,6 +26,7 @@ DEV_METRICS = (
     "spearman", "alignment", "uniformity", "mean_cosine", "positive_cosine", "random_cosine", "embedding_std",
     "effective_rank",
 )  # fmt: skip
+OF_POSITIVES = ("alignment", "positive_cosine")
 LOWER_IS_BETTER = ("alignment", "uniformity", "mean_cosine", "random_cosine")
 
 
@@ -89,6 +90,7 @@ class EndOfTraining(TrainerCallback):
     def __init__(self) -> None:
         self.received = False
         self.stopped = False
+        self._previous: Any = None
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Install the handler."""
@@ -113,10 +115,11 @@ class EndOfTraining(TrainerCallback):
             self.stopped = control.should_save = control.should_training_stop = True
             control.should_evaluate = False
 
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+    def restore(self) -> None:
         """Give the signal back."""
         if self._previous is not None:
             signal.signal(signal.SIGTERM, self._previous)
+            self._previous = None
 
 
 class AfterUpdate(TrainerCallback):
@@ -162,7 +165,7 @@ class RobustCSETrainer(Trainer):
         self._terms: dict[str, Tensor] = {}
         self._logged_terms: dict[str, float] = {}
         self._batches = 0
-        self._start_spread: float | None = None
+        self.start_spread: float | None = None
         self._check_selection(args)
         if args.torch_compile:
             # The backbone alone: the methods take gradients inside the forward pass, which a graph cannot hold.
@@ -179,7 +182,12 @@ class RobustCSETrainer(Trainer):
             raise UserError("--per_device_train_batch_size 1 leaves no negatives: use at least 2, better 64")
 
     def _check_selection(self, args: RobustCSETrainingArguments) -> None:
-        names = [f"eval_{name}_{metric}" for name in self.eval_data for metric in DEV_METRICS]
+        names = [
+            f"eval_{name}_{metric}"
+            for name, data in self.eval_data.items()
+            for metric in DEV_METRICS
+            if metric not in OF_POSITIVES or has_positives(data)
+        ]
         if len(self.eval_data) > 1:
             names.append("eval_avg_spearman")
         if not self.eval_data:
@@ -216,6 +224,13 @@ class RobustCSETrainer(Trainer):
         return args.metric_for_best_model in of_tests or (
             args.metric_for_best_model == "eval_avg_spearman" and bool(tested)
         )
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """As ``Trainer.train``; however it ends, the handler of SIGTERM is then what it was before."""
+        try:
+            return super().train(*args, **kwargs)
+        finally:
+            self.end.restore()
 
     def compute_loss(
         self,
@@ -320,13 +335,13 @@ class RobustCSETrainer(Trainer):
 
     def _check_collapse(self, metrics: dict[str, float], name: str) -> None:
         spread = metrics[name]
-        if self._start_spread is None:
-            self._start_spread = spread  # an untrained encoder may be narrow: what counts is that it became narrower
-        if self.is_in_train and spread < self.args.collapse_threshold and spread < self._start_spread / 2:
+        if self.start_spread is None:
+            self.start_spread = spread  # an untrained encoder may be narrow: what counts is that it became narrower
+        if self.is_in_train and spread < self.args.collapse_threshold and spread < self.start_spread / 2:
             terms = ", ".join(f"{term} {value:.4g}" for term, value in self._logged_terms.items())
             raise TrainingStopped(
                 f"the embeddings collapsed: {name} is {spread:.3g} at step {self.state.global_step}, "
-                f"{self._start_spread:.3g} before training (loss terms: {terms or 'not logged yet'}); "
+                f"{self.start_spread:.3g} before training (loss terms: {terms or 'not logged yet'}); "
                 "lower --learning_rate or raise the weight of the contrastive term"
             )
 

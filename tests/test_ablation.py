@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -12,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tiny import SENTENCES, options_of
+from tiny import SENTENCES
 
 from hf_robustcse.ablation import parse_sweep, read_grids, run_sweep, summarise, table
 from hf_robustcse.errors import UserError
@@ -103,6 +104,48 @@ def test_a_failed_cell_is_reported_and_the_rest_is_trained(bert, corpus, tmp_pat
     record = json.loads((folder / "results.json").read_text())
     assert record["cells"]["0.001"]["seeds"] == [0] and "not finite" in record["cells"]["1e+30"]["failed"]["0"]
 
+    argv = command("lr", bert, corpus, folder, "--seeds", 0, "--grids", grids)
+    record = run_sweep(parse_sweep([*argv, "--cells", "0.001"], GRIDS))
+    assert "not finite" in record["cells"]["1e+30"]["failed"]["0"]  # another call does not forget it
+    assert "--overwrite_output_dir" in parse_sweep(argv, GRIDS).arguments("1e+30", 0).command
+    grids.write_text(grids.read_text().replace("gs_infonce", "dclr"))
+    with pytest.raises(UserError, match="holds another sweep, with methods"):
+        run_sweep(parse_sweep(argv, GRIDS))
+
+
+def test_input_that_is_wrong_for_some_cells_or_for_all(bert, corpus, tmp_path):
+    argv = command("dclr-data", bert, corpus, tmp_path / "some", "--seeds", 0, "--cells", 0.01, 1)
+    record = run_sweep(parse_sweep(argv, GRIDS))
+    assert "fewer than one batch of 8" in record["cells"]["0.01"]["failed"]["0"]
+    assert record["cells"]["1"]["seeds"] == [0] and record["cells"]["1"]["selection"][0]["on_test_set"] is False
+    with pytest.raises(UserError, match="no run could be trained: .*nowhere.txt"):
+        run_sweep(parse_sweep(command("vadv-norm", bert, "/nowhere.txt", tmp_path / "all", "--seeds", 0), GRIDS))
+    corpus.write_text(corpus.read_text() + "one more line\n", encoding="utf-8")
+    with pytest.raises(UserError, match="different corpora"):
+        run_sweep(parse_sweep([*argv[:-2], *argv[-2:], "--cells", "0.3"], GRIDS))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "results.json").write_text("{}")
+    with pytest.raises(UserError, match="holds a run that is no sweep"):
+        run_sweep(parse_sweep(command("vadv-norm", bert, corpus, tmp_path / "run", "--seeds", 0), GRIDS))
+    assert (tmp_path / "run" / "results.json").read_text() == "{}"
+
+
+def test_a_recipe_holds_for_all_cells_and_no_token_is_written(bert, corpus, tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("temperature: 0.2\nrse_rho: 1.0\nlearning_rate: 1.0e-5\n")
+    argv = command("methods", bert, corpus, tmp_path / "m", "--rse_lambda2", 0, "--learning_rate", "1e-3")
+    sweep = parse_sweep([argv[0], str(recipe), *argv[1:], "--hub_token", "hf_" + "a" * 30, "--cells", "vadv"], GRIDS)
+    for cell in ("simcse", "vadv", "robustsentembed"):
+        arguments = sweep.arguments(cell, 0)
+        assert arguments.model.temperature == 0.2 and arguments.training.learning_rate == 1e-3
+    assert sweep.arguments("robustsentembed", 0).method_options["rse_rho"] == 1.0
+    run_sweep(dataclasses.replace(sweep, seeds=[0]))
+    for path in (tmp_path / "m").rglob("*.json"):
+        assert "hf_aaa" not in path.read_text(), path
+    recipe.write_text("seeds: [4, 5]\n")
+    with pytest.raises(UserError, match="--seeds is set by the sweep"):
+        parse_sweep(["vadv-norm", str(recipe)], GRIDS)
+
 
 def test_a_killed_sweep_goes_on_within_the_run(bert, corpus, tmp_path):
     folder = tmp_path / "sweep"
@@ -111,7 +154,7 @@ def test_a_killed_sweep_goes_on_within_the_run(bert, corpus, tmp_path):
     process = subprocess.Popen([sys.executable, SCRIPT, *argv], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
     marker = folder / "l2" / "seed-0"
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not list(marker.glob("checkpoint-*/trainer_state.json")) and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
@@ -132,6 +175,10 @@ def test_a_killed_sweep_goes_on_within_the_run(bert, corpus, tmp_path):
         (["vadv-norm", "--seed", "1"], "--seed is set by the sweep vadv-norm"),
         (["vadv-norm", "--vadv_norm", "l2"], "--vadv_norm is set by the sweep"),
         (["methods", "--method", "vadv"], "--method is set by the sweep"),
+        (["methods", "--dclr_complement", "self"], "--dclr_complement is set by the sweep"),
+        (["methods", "--cells", "dclr", "--output_dir", "/nowhere"], "uses the model of simcse, which is not trained"),
+        (["vadv-norm", "--bf16", "false", "r.yaml"], "cannot read the recipe r.yaml|right after the name of the grid"),
+        (["vadv-norm", "/nowhere.yaml"], "cannot read the recipe /nowhere.yaml"),
         (["vadv-norm", "--seeds", "1", "1"], "names a seed twice"),
         (["vadv-norm", "--seeds", "x"], "invalid int value"),
         (["vadv-norm", "--cells", "l3"], "no cell 'l3': choose among l2, linf"),
@@ -159,6 +206,11 @@ def test_mistakes(argv, message):
         ("a: {vary: {x: [1]}, axis: polar}", "axis must be one of"),
         ("a: {vary: {x: [b]}, axis: log}", "needs cells that are numbers"),
         ("a: {vary: {x: [1]}, plot: [loss]}", "not loss"),
+        ("a: {vary: {x: [1]}, reported: [1]}", "reported must be of the form"),
+        ("a: {vary: {x: [1]}, reported: {y: {1: z}}}", "reported must be of the form"),
+        ("a: {vary: {x: [a b.txt, a-b.txt]}}", "two cells whose names look the same"),
+        ("a: {vary: {x: [1, 1]}}", "two cells whose names look the same"),
+        ("a: {vary: {seeds: [1]}}", "seeds is not for a grid to set"),
     ],
 )
 def test_malformed_grids(text, message, tmp_path):
@@ -173,7 +225,7 @@ def test_the_norms_of_dcl_are_compared_by_their_cosines(masked_lm, corpus, tmp_p
     argv = command("dcl-norm", masked_lm, corpus, tmp_path / "sweep", "--seeds", 0, "--dcl_augmentation", "dropout")
     sweep = parse_sweep(argv, GRIDS)
     record = run_sweep(sweep)
-    assert list(record["cells"]) == ["none", "batch", "power"] and options_of("dcl")
+    assert list(record["cells"]) == ["none", "batch", "power"]
     shown = table(summarise(sweep))
     assert "positive_cosine (embedded_dev)" in shown and "random_cosine (embedded_dev)" in shown
     assert "0.9842" in shown

@@ -21,7 +21,7 @@ from tiny import SENTENCES, WORDS, make_encoder
 from transformers import AutoConfig, AutoModel
 
 from hf_robustcse import SentenceTransformer
-from hf_robustcse.errors import UserError
+from hf_robustcse.errors import TrainingStopped, UserError
 from hf_robustcse.methods import METHODS
 from hf_robustcse.runs import has_dropout, parse_arguments, run
 
@@ -325,6 +325,45 @@ def test_every_method_resumes_bit_equal_across_an_epoch(method, masked_lm, corpu
     train(masked_lm, corpus, tmp_path / "again", resume_from_checkpoint="last", **common)
     a, b = (state_of(tmp_path / folder / "checkpoint-10") for folder in ("whole", "again"))
     assert a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def test_a_resumed_run_is_held_against_the_encoder_that_training_began_with(bert, corpus, tmp_path):
+    train(bert, corpus, tmp_path / "run", max_steps=3)
+    path = tmp_path / "run" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["before"]["embedded_dev"]["embedding_std"] = 1.0
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(TrainingStopped, match="embeddings collapsed: .*, 1 before training"):
+        train(bert, corpus, tmp_path / "run", resume_from_checkpoint="last", max_steps=6, collapse_threshold=2)
+
+
+def test_test_sets_are_scored_once_in_the_end(bert, corpus, tmp_path):
+    folder = tmp_path / "data" / "sts" / "SICKR"
+    folder.mkdir(parents=True)
+    rows = [f"{1 + i % 5}\t{SENTENCES[i % 10]}\t{SENTENCES[(3 * i) % 10]} {WORDS[i % 30]}" for i in range(4927)]
+    (folder / "test.tsv").write_text("score\tsentence1\tsentence2\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    more = {"test_tasks": "SICKR", "eval_data_dir": tmp_path / "data", "seeds": [0, 1]}
+    results = train(bert, corpus, tmp_path / "run", **more)
+    assert results["tasks"]["sickr"]["split"] == "test" and results["tasks"]["sickr"]["seeds"] == 2
+    assert results["selection"]["metric"] == "eval_embedded_dev_spearman" and results["averages"]["sts"] is None
+    one = json.loads((tmp_path / "run" / "seed-0" / "results.json").read_text())
+    assert "sickr" not in one["before"] and one["training"]["resumed_at_step"] == 0
+    for tasks, message in (
+        (["geometry"], "takes sts"),
+        (["embedded_dev"], "name it once"),
+        (["STS99"], "unknown task"),
+    ):
+        with pytest.raises(UserError, match=message):
+            train(bert, corpus, tmp_path / "other", **{**more, "test_tasks": tasks})
+
+
+def test_a_part_of_the_corpus(bert, corpus, tmp_path):
+    train(bert, corpus, tmp_path / "run", max_train_samples=0.25)
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["corpus"]["kept"] == 100
+    for value, more in ((0, {}), (2.5, {}), (0.5, {"streaming": None})):
+        with pytest.raises(UserError, match="--max_train_samples must be a number of rows"):
+            train(bert, corpus, tmp_path / "other", max_train_samples=value, **more)
 
 
 def test_sigterm_saves_a_checkpoint_and_exits_cleanly(bert, corpus, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import signal
 from pathlib import Path
 
 import datasets
@@ -178,6 +179,14 @@ def test_collapse_stops_the_run(model, tmp_path):
         TrainingStopped, match=r"embeddings collapsed: eval_stsb_dev_embedding_std .* step 2.*contrastive"
     ):
         trainer.train()
+
+
+def test_training_that_breaks_gives_sigterm_back(model, tmp_path):
+    before = signal.getsignal(signal.SIGTERM)
+    trainer = trainer_of(model, tmp_path, learning_rate=1e30, max_steps=20)
+    with pytest.raises(TrainingStopped):
+        trainer.train()
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_one_process_never_becomes_data_parallel(tmp_path):

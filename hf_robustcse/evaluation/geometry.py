@@ -31,7 +31,7 @@ def uniformity(x: np.ndarray, *, t: float = 2.0) -> float:
     Returns:
         The value, between -4 t (two opposite points) and 0 (one point); lower is more uniform.
     """
-    unit = torch.from_numpy(_unit(x))
+    unit = torch.from_numpy(unit_rows(x))
     norms = unit.square().sum(dim=1)  # 1, or 0 for a zero embedding
     parts = []
     for start in range(0, len(unit), _ROWS):
@@ -52,7 +52,7 @@ def mean_cosine(x: np.ndarray) -> float:
     Returns:
         The mean, between -1 / (n - 1) and 1 (one direction).
     """
-    unit = _unit(x)
+    unit = unit_rows(x)
     n = len(unit)
     return float((np.square(unit.sum(axis=0)).sum() - np.square(unit).sum()) / (n * (n - 1)))
 
@@ -66,7 +66,7 @@ def embedding_std(x: np.ndarray) -> float:
     Returns:
         A value between 0 (all embeddings equal: collapse) and 1 (spread evenly over the sphere).
     """
-    unit = _unit(x)
+    unit = unit_rows(x)
     return float(unit.std(axis=0).mean() * np.sqrt(unit.shape[1]))
 
 
@@ -79,7 +79,7 @@ def effective_rank(x: np.ndarray) -> float:
     Returns:
         A value between 1 (one direction) and min(n, d); 0 if all embeddings are zero.
     """
-    singular = np.linalg.svd(_unit(x), compute_uv=False)
+    singular = np.linalg.svd(unit_rows(x), compute_uv=False)
     if singular[0] == 0:
         return 0.0
     share = singular / singular.sum()
@@ -136,6 +136,12 @@ def evaluate_geometry(
     }
 
 
+def has_positives(data: StsData) -> bool:
+    """Whether a set is scored from 0 to 5, as STS-B is, with a score above 4: on another scale that says nothing."""
+    scores = [pair[2] for pair in data.pairs]
+    return min(scores) >= 0 and POSITIVE_ABOVE < max(scores) <= 5
+
+
 def evaluate_dev(encode: Encode, data: StsData) -> dict[str, float]:
     """What training watches, from one encoding pass: `spearman` ("all", x 100) and the geometry of the same set.
 
@@ -145,22 +151,23 @@ def evaluate_dev(encode: Encode, data: StsData) -> dict[str, float]:
 
     Returns:
         `spearman`, `alignment`, `uniformity`, `mean_cosine`, `positive_cosine`, `random_cosine`, `embedding_std`,
-        `effective_rank`; all finite floats. `alignment` and `positive_cosine` are left out for a set without a
-        positive pair.
+        `effective_rank`; all finite floats. `alignment` and `positive_cosine` are left out for a set without positive
+        pairs (`has_positives`).
 
     Raises:
         UserError: if the embeddings are not finite.
     """
     embeddings = Embeddings(encode, data.sentences)
     scores = {"spearman": evaluate_pairs(embeddings, data.subsets)["spearman"]}
-    geometry = evaluate_geometry(embeddings, data.pairs)
+    above = POSITIVE_ABOVE if has_positives(data) else float("inf")
+    geometry = evaluate_geometry(embeddings, data.pairs, positive_above=above)
     return scores | {
         name: value for name, value in geometry.items() if value is not None and name not in ("n", "n_positive")
     }
 
 
-def _unit(x: np.ndarray) -> np.ndarray:
-    """Rows of norm 1 in float64; a zero row stays zero."""
+def unit_rows(x: np.ndarray) -> np.ndarray:
+    """Rows of norm 1 in float64 (n, d); a zero row stays zero."""
     x = np.asarray(x, dtype=np.float64)
     norms = np.linalg.norm(x, axis=1, keepdims=True)
     return np.divide(x, norms, out=np.zeros_like(x), where=norms > 0)

@@ -11,9 +11,19 @@ from typing import Any
 import torch
 
 from hf_robustcse.evaluation.sts import StsData
+from hf_robustcse.evaluation.transfer import TransferData
 from hf_robustcse.files import version_of
 
-_PACKAGES = ("hf-robustcse", "torch", "transformers", "sentence-transformers", "datasets", "scipy", "numpy")
+_PACKAGES = (
+    "hf-robustcse",
+    "torch",
+    "transformers",
+    "sentence-transformers",
+    "datasets",
+    "scikit-learn",
+    "scipy",
+    "numpy",
+)
 _SECRET_NAME = re.compile(r"(token|password|secret|api[_-]?key)$", re.IGNORECASE)
 _SECRET_VALUE = re.compile(r"hf_[A-Za-z0-9]{20,}")
 
@@ -44,8 +54,8 @@ def command_line(argv: Sequence[str]) -> str:
     return shlex.join(words)
 
 
-def task_record(metrics: Mapping[str, Any], data: StsData) -> dict[str, Any]:
-    """The metrics of an STS task with what makes them comparable: split, source and checksum of the pairs."""
+def task_record(metrics: Mapping[str, Any], data: StsData | TransferData) -> dict[str, Any]:
+    """The metrics of a task with what makes them comparable: split, source and checksum of its rows."""
     return {**metrics, "split": data.split, "source": data.source, "sha256": data.sha256}
 
 
@@ -82,5 +92,5 @@ def base_results(
         # The official releases, raw and cased; figures on SentEval's tokenised, lower-cased copies differ slightly.
         "protocol": {"text": "raw, cased", "aggregation": "all", "metric": "Spearman of cosine similarity x 100"},
         "tasks": {},
-        "averages": {"sts": None, "transfer": None},
+        "averages": {"sts": None, "transfer": None, "transfer_6": None},
     }

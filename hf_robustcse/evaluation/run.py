@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hf_robustcse.data import VIEWS, load_corpus
+from hf_robustcse.distributed import rank
 from hf_robustcse.errors import UserError
-from hf_robustcse.evaluation import sts, uncertainty
+from hf_robustcse.evaluation import pictures as drawing
+from hf_robustcse.evaluation import sts, transfer, uncertainty
 from hf_robustcse.evaluation.baselines import whiten_tasks
 from hf_robustcse.evaluation.embedders import load_embedder
 from hf_robustcse.evaluation.geometry import evaluate_geometry
+from hf_robustcse.evaluation.probes import ProbeText, batch_sizes, evaluate_probes, probe_text
 from hf_robustcse.evaluation.results import base_results, command_line, task_record
 from hf_robustcse.files import write_json
 
-GROUPS = ("sts", "geometry")
+GROUPS = ("sts", "transfer", "geometry")
 GEOMETRY_SET = "stsb_dev"
 
 
@@ -32,6 +37,12 @@ def run_evaluation(
     device: str | None = None,
     strict: bool = False,
     seed: int = 0,
+    sst2_train: str = "auto",
+    geometry_text: str | Path | None = None,
+    geometry_k: int = 4,
+    geometry_batch_sizes: Sequence[int] | None = None,
+    geometry_noise: float = 0.2,
+    pictures: str | Path | None = None,
     bootstrap: int | None = None,
     whitening: bool = False,
     whitening_text: str | Path | None = None,
@@ -42,19 +53,28 @@ def run_evaluation(
 
     Args:
         model_name_or_path: a folder or Hub id.
-        tasks: `sts` (the seven test sets; one that is absent is reported on stderr, listed under `missing`, and leaves
-            the average empty), `geometry` (of STS-B dev), or names that `sts.parse_task` reads, which must be present.
+        tasks: `sts` (the seven test sets) or `transfer` (the seven classification tasks), of which one that is absent
+            is reported on stderr, listed under `missing`, and leaves the average empty; `geometry` (of STS-B dev); or
+            names that `sts.parse_task` or `transfer.find_task` reads, which must be present.
         data_dir: folder of the data files, or None for the Hub.
-        split: the split of a named task that gives none.
+        split: the split of a named STS task that gives none.
         output_json: where to write the result, if anywhere.
         pooling: as in `load_embedder`.
         max_seq_length: as in `load_embedder`.
         batch_size: sentences per forward pass.
         device: as in `load_embedder`.
         strict: whether an absent member of a group is an error.
-        seed: of the random pairs of the geometry and of the bootstrap.
+        seed: of whatever the geometry draws at random, of the folds of the transfer tasks, and of the bootstrap.
+        sst2_train: what SST2 trains on, see `transfer.load_transfer`.
+        geometry_text: a corpus file (`data.load_corpus`) whose sentences are probed in place of those of STS-B dev,
+            which may be absent then.
+        geometry_k: as in `probes.top_negatives`.
+        geometry_batch_sizes: as in `probes.top_negatives`.
+        geometry_noise: as in `probes.probe_text`.
+        pictures: the folder of the geometry's pictures; None puts them beside `output_json`, if that is given.
         bootstrap: resamples for the interval of each STS score (`uncertainty`); none with 0 or None.
-        whitening: whether to whiten the embeddings, see `baselines.whiten_tasks`; the next two imply it.
+        whitening: whether to whiten the embeddings, of STS tasks only, see `baselines.whiten_tasks`; the next two imply
+            it.
         whitening_text: a corpus to fit the whitening on, instead of the scored sentences.
         whitening_dim: how many dimensions the whitening keeps.
         argv: the command's words, for the record.
@@ -71,26 +91,47 @@ def run_evaluation(
     bootstrap = bootstrap or 0
     uncertainty.check_samples(bootstrap)
     tasks = [name.lower() for name in tasks]
-    if "transfer" in tasks and (whitening or whitening_text is not None or whitening_dim is not None):
-        raise UserError("--whitening is for sts and geometry: evaluate transfer without it")
-    loaded, missing = load_tasks(tasks, data_dir, split, strict)
-    geometry = sts.load_sts(GEOMETRY_SET, data_dir) if "geometry" in tasks else None
+    if "geometry" not in tasks and (geometry_text is not None or pictures is not None):
+        option = "--pictures" if geometry_text is None else "--geometry_text"
+        raise UserError(f"{option} belongs to the geometry: add geometry to --tasks")
+    if pictures is not None and Path(pictures).exists() and not Path(pictures).is_dir():
+        raise UserError(f"--pictures {pictures} is a file: name a folder")
+    if is_whitened(whitening, whitening_text, whitening_dim):
+        if other := [name for name in tasks if name == "geometry" or name == "transfer" or transfer.find_task(name)]:
+            raise UserError(f"--whitening is for STS tasks only: evaluate {', '.join(other)} without it")
+    classified = [name for name in tasks if name == "transfer" or transfer.find_task(name)]
+    loaded, missing = load_tasks([name for name in tasks if name not in classified], data_dir, split, strict)
+    if classified and split != "test":
+        raise UserError(f"the transfer tasks have splits of their own: leave --split {split} out")
+    rows, absent = load_transfer_tasks(classified, data_dir, sst2_train, strict)
+    geometry = probed = None
+    if "geometry" in tasks:
+        geometry, probed = _load_geometry(data_dir, geometry_text, geometry_noise, seed, strict)
+        batch_sizes(len(probed.sentences), geometry_k, geometry_batch_sizes)  # refuses before the model is loaded
     embedder = load_embedder(
         model_name_or_path, pooling=pooling, max_seq_length=max_seq_length, batch_size=batch_size, device=device
     )
-    embeddings, protocol = embed_tasks(
-        embedder, [*loaded, *filter(None, [geometry])], whitening, whitening_text, whitening_dim
-    )
-    scores = sts.evaluate_tasks(embeddings, loaded)
+    sets = [data.sentences for data in (*loaded, *rows, *filter(None, [geometry]))]
+    if probed is not None:
+        sets += [probed.sentences, probed.perturbed]
+    whitened = is_whitened(whitening, whitening_text, whitening_dim)
+    embeddings = embedder if whitened else sts.Embeddings(embedder, itertools.chain.from_iterable(sets))
+    by_task, protocol = embed_tasks(embeddings, loaded, whitening, whitening_text, whitening_dim)
+    scores = sts.evaluate_tasks(by_task, loaded)
     for data in loaded if bootstrap else ():
-        cosines, gold = embeddings[data.key].cosines(data.pairs), data.gold
+        cosines, gold = by_task[data.key].cosines(data.pairs), data.gold
         scores["tasks"][data.key] |= uncertainty.spearman_interval(
             cosines, gold, samples=bootstrap, seed=seed, name=data.key
         )
     records = {data.key: task_record(scores["tasks"][data.key], data) for data in loaded}
     if geometry is not None:
-        metrics = evaluate_geometry(embeddings[geometry.key], geometry.pairs, seed=seed)
+        metrics = evaluate_geometry(embeddings, geometry.pairs, seed=seed)
         records["geometry"] = task_record({**metrics, "set": geometry.key}, geometry)
+    classification = transfer.evaluate_tasks(embeddings, rows, seed=seed)
+    records |= {data.key: task_record(classification["tasks"][data.key], data) for data in rows}
+    if probed is not None:
+        probes = evaluate_probes(embeddings, probed, k=geometry_k, sizes=geometry_batch_sizes, seed=seed)
+        records.setdefault("geometry", {"set": None})["probes"] = probes
     about = embedder.description
     results = base_results(
         model=about["model"],
@@ -103,13 +144,26 @@ def run_evaluation(
     results["protocol"].update({name: about[name] for name in ("pooling", "max_seq_length", "dtype")} | protocol)
     if bootstrap:
         results["protocol"]["bootstrap"] = {"samples": bootstrap, "level": uncertainty.LEVEL, "resampled": "pairs"}
+    if rows:
+        results["protocol"]["transfer"] = {
+            "classifier": "logistic regression with an L2 penalty, scikit-learn's lbfgs",
+            "folds": transfer.FOLDS,
+            "penalties": list(transfer.PENALTIES),
+        }
     results["tasks"] = records
-    results["averages"].update(scores["averages"])
-    results["missing"] = missing
+    results["averages"].update(scores["averages"] | classification["averages"])
+    results["missing"] = missing + absent
     print(format_tables(results))
     if output_json is not None:
         write_json(output_json, results)
+    if probed is not None and (output_json or pictures):
+        _draw(results, output_json, pictures)
     return results
+
+
+def is_whitened(whitening: bool, text: str | Path | None, dim: int | None) -> bool:
+    """Whether the options of the whitening ask for it: each of them does."""
+    return whitening or text is not None or dim is not None
 
 
 def embed_tasks(
@@ -134,11 +188,43 @@ def embed_tasks(
     Raises:
         UserError: as in `baselines.whiten_tasks`.
     """
-    if whitening or whitening_text is not None or whitening_dim is not None:
+    if is_whitened(whitening, whitening_text, whitening_dim):
         embeddings, about = whiten_tasks(encode, tasks, text=whitening_text, dim=whitening_dim)
         return embeddings, {"whitening": about}
     shared = sts.Embeddings(encode, (sentence for data in tasks for sentence in data.sentences))
     return dict.fromkeys((data.key for data in tasks), shared), {}
+
+
+def _load_geometry(
+    data_dir: str | Path | None, text: str | Path | None, noise: float, seed: int, strict: bool
+) -> tuple[sts.StsData | None, ProbeText]:
+    """STS-B dev, and the sentences to probe: its own or those of a file."""
+    data = None
+    try:
+        data = sts.load_sts(GEOMETRY_SET, data_dir)
+    except sts.MissingData as error:
+        if text is None or strict:
+            raise
+        print(f"MISSING {error}", f"MISSING alignment and cosines of scored pairs: {text} is probed", sep="\n",
+              file=sys.stderr)  # fmt: skip
+    if text is None:
+        return data, probe_text(data.sentences, data.source, noise=noise, seed=seed)
+    probed = probe_text(load_corpus(text).dataset[VIEWS[0]], str(text), noise=noise, seed=seed)
+    if probed.available > len(probed.sentences):
+        print(f"the probes use {len(probed.sentences)} of the {probed.available} sentences in {text}, drawn at random")
+    return data, probed
+
+
+def _draw(results: Mapping[str, Any], output_json: str | Path | None, folder: str | Path | None) -> None:
+    """The pictures of the probes, or how to get them."""
+    if not drawing.has_matplotlib():
+        print(f"no pictures were drawn: {drawing.HOW_TO_GET}")
+        return
+    model = Path(results["model"]).resolve().name
+    name = Path(output_json).name.removesuffix(".json") if output_json is not None else model
+    stem = Path(folder or Path(output_json).parent) / name
+    files = drawing.draw_probes({model: results["tasks"]["geometry"]["probes"]}, stem)
+    print("pictures: " + ", ".join(map(str, files)))
 
 
 def load_tasks(
@@ -157,38 +243,80 @@ def load_tasks(
     """
     if "sts" in tasks and split != "test":
         raise UserError(f"the group sts is the seven test sets: name STSB and SICKR for --split {split}")
-    available = f"available: {', '.join((*GROUPS, *sts.TASKS))}, single tasks also with _dev, _test or _train"
-    if "transfer" in tasks:
-        raise UserError(f"the task transfer is not implemented yet; {available}")
+    available = (
+        f"available: {', '.join((*GROUPS, *sts.TASKS, *transfer.TASKS))}, STS tasks also with _dev, _test or _train"
+    )
     named: dict[tuple[str, str], None] = {}
     for name in tasks:
+        if name == "transfer" or transfer.find_task(name):
+            raise UserError(
+                f"{name} is a transfer task, which examples/run_eval.py scores: run it on the trained model"
+            )
         if name not in GROUPS:
             try:
                 named[sts.parse_task(name, split)] = None
             except sts.UnknownTask:
                 raise UserError(f"unknown task {name!r}; {available}") from None
     found = {wanted: sts.load_sts(wanted[0], data_dir, wanted[1]) for wanted in named}
-    missing: list[dict[str, str]] = []
-    for name in sts.STS_TEST if "sts" in tasks else ():
-        if (name, "test") in found:
-            continue
-        try:
-            found[name, "test"] = sts.load_sts(name, data_dir)
-        except sts.MissingData as error:
-            missing.append({"task": name, "reason": str(error)})
-    if missing:
-        names = ", ".join(entry["task"] for entry in missing)
-        if strict or len(missing) == len(sts.STS_TEST):
-            raise UserError(f"missing of the group sts: {names}. {missing[0]['reason']}")
-        for entry in missing:
-            print(f"MISSING {entry['reason']}", file=sys.stderr)
-        print(f"MISSING {names}: the average of the seven STS tasks is not reported", file=sys.stderr)
+    wanted = [name for name in sts.STS_TEST if "sts" in tasks and (name, "test") not in found]
+    present, missing = _load_group("sts", wanted, len(sts.STS_TEST), lambda name: sts.load_sts(name, data_dir), strict)
+    found.update({(name, "test"): data for name, data in present.items()})
     order = {task: place for place, task in enumerate(sts.TASKS)}
     return sorted(found.values(), key=lambda data: (order[data.task], data.split)), missing
 
 
+def load_transfer_tasks(
+    tasks: Sequence[str], data_dir: str | Path | None = None, sst2_train: str = "auto", strict: bool = False
+) -> tuple[list[transfer.TransferData], list[dict[str, str]]]:
+    """The rows of transfer tasks, in the order of the tables, and what is missing of the group `transfer`.
+
+    Args:
+        tasks: `transfer`, or names that `transfer.find_task` reads.
+        data_dir: as in `run_evaluation`, as the next two.
+        sst2_train: see there.
+        strict: see there.
+
+    Raises:
+        UserError: for an unknown task, or data that are absent or wrong.
+    """
+
+    def load(name: str) -> transfer.TransferData:
+        return transfer.load_transfer(name, data_dir, sst2_train=sst2_train)
+
+    found = {transfer.find_task(name): load(name) for name in tasks if name != "transfer"}
+    wanted = [name for name in transfer.TASKS if "transfer" in tasks and name not in found]
+    present, missing = _load_group("transfer", wanted, len(transfer.TASKS), load, strict)
+    found.update(present)
+    return [found[name] for name in transfer.TASKS if name in found], missing
+
+
+def _load_group(
+    group: str, names: Sequence[str], size: int, load: Callable[[str], Any], strict: bool
+) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """The members of a group that are there, and which are not and why, which is reported on stderr.
+
+    Raises:
+        UserError: if all `size` members of the group are missing, or any and `strict`.
+    """
+    found, missing = {}, []
+    for name in names:
+        try:
+            found[name] = load(name)
+        except sts.MissingData as error:
+            missing.append({"task": name, "reason": str(error)})
+    if missing:
+        listed = ", ".join(entry["task"] for entry in missing)
+        if strict or len(missing) == size:
+            raise UserError(f"missing of the group {group}: {listed}. {missing[0]['reason']}")
+        said = [f"MISSING {entry['reason']}" for entry in missing]
+        if rank() == 0:
+            print(*said, f"MISSING {listed}: the average of the seven {group} tasks is not reported", sep="\n",
+                  file=sys.stderr)  # fmt: skip
+    return found, missing
+
+
 def format_tables(results: Mapping[str, Any]) -> str:
-    """The tables that the command prints: STS scores, one table a split, and the geometry.
+    """The tables that the command prints: STS scores, one table a split, transfer accuracies, and the geometry.
 
     Args:
         results: the object that `run_evaluation` returns.
@@ -207,17 +335,47 @@ def format_tables(results: Mapping[str, Any]) -> str:
             if record["split"] == split:
                 values = (record["spearman"], record["spearman_mean"], record["spearman_wmean"], record["n"])
                 lines.append(_row(name, *values, *(record[f"spearman_{end}"] for end in ends)))
-        if split == "test" and (results["averages"]["sts"] is not None or results["missing"]):
-            lines.append(_row("average", results["averages"]["sts"]))
-            if results["missing"]:
-                lines.append("missing: " + ", ".join(entry["task"] for entry in results["missing"]))
+        absent = _missing(results, sts.STS_TEST)
+        if split == "test" and (results["averages"]["sts"] is not None or absent):
+            lines += [_row("average", results["averages"]["sts"]), *absent]
+    if scored := {name: record for name, record in results["tasks"].items() if "accuracy" in record}:
+        lines += ["", "transfer: accuracy x100", _row("task", "acc", "F1", "dev", "n")]
+        for name, record in scored.items():
+            values = (record["accuracy"], record.get("f1", ""), record["dev_accuracy"], record["n"])
+            lines.append(_row(name, *values) + (f"  trained on {record['train']}" if "train" in record else ""))
+        absent = _missing(results, transfer.TASKS)
+        averages = {"average": results["averages"]["transfer"], "without TREC": results["averages"]["transfer_6"]}
+        if absent or any(value is not None for value in averages.values()):
+            lines += [*(_row(name, value) for name, value in averages.items()), *absent]
     if geometry := results["tasks"].get("geometry"):
-        lines += ["", f"geometry of {geometry['set']}"]
+        if geometry["set"]:
+            lines += ["", f"geometry of {geometry['set']}"]
         for name, value in geometry.items():
-            if not isinstance(value, str):
+            if name not in ("set", "split", "source", "sha256", "probes"):
                 shown = "-" if value is None else f"{value:.4f}" if isinstance(value, float) else value
                 lines.append(f"{name:<16}{shown:>10}")
+        if probes := geometry.get("probes"):
+            lines += _probe_lines(probes)
     return "\n".join(lines)
+
+
+def _missing(results: Mapping[str, Any], group: Collection[str]) -> list[str]:
+    names = [entry["task"] for entry in results["missing"] if entry["task"] in group]
+    return ["missing: " + ", ".join(names)] if names else []
+
+
+def _probe_lines(probes: Mapping[str, Any]) -> list[str]:
+    top, negatives, perturbed = probes["top_negatives"], probes["negatives"], probes["perturbed"]
+    columns = zip(top["batch_sizes"], top["mean"], strict=True)
+    return [
+        "",
+        f"probes of {probes['n']} sentences, {probes['source']}",
+        f"cosine to the {top['k']} most similar in-batch negatives, by batch size",
+        *(f"{size:<16}{mean:>10.4f}" for size, mean in columns),
+        f"cosine to {negatives['negatives']} in-batch negatives: {negatives['mean']:.4f} ± {negatives['std']:.4f}",
+        f"typos (rate {perturbed['noise']:g}): cosine {perturbed['cosine']:.4f}, found again "
+        f"{perturbed['accuracy']:.2f}% of {perturbed['queries']}, uniformity {perturbed['uniformity']:.4f}",
+    ]
 
 
 def _row(name: str, *values: float | int | str | None) -> str:

@@ -12,7 +12,7 @@ import hashlib
 import re
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +27,7 @@ Encode = Callable[[list[str]], Any]
 Pair = tuple[str, str, float]
 
 HEADER = ["score", "sentence1", "sentence2"]
+OWN = "dev_file"  # the task of a set that the user brings
 EMBEDDED_DATA = Path(__file__).resolve().parent.parent / "assets" / "data"
 
 
@@ -128,7 +129,7 @@ class StsData:
     """The pairs of one task and split.
 
     Attributes:
-        task: a key of `TASKS`.
+        task: a key of `TASKS`, or `OWN`.
         split: train, dev or test.
         subsets: name -> [(sentence1, sentence2, gold score), ...]; one subset for a task that has none of its own.
         source: the folder or file, or `hub:<data set>`.
@@ -145,8 +146,8 @@ class StsData:
 
     @property
     def key(self) -> str:
-        """The name in `results.json`: the task for a test set (`STSB`), else with its split (`stsb_dev`)."""
-        return self.task if self.is_test else f"{self.task}_{self.split}".lower()
+        """The name in `results.json`: the task (`STSB`, `dev_file`), with its split unless it is test (`stsb_dev`)."""
+        return self.task if self.is_test or self.task == OWN else f"{self.task}_{self.split}".lower()
 
     @property
     def is_test(self) -> bool:
@@ -234,25 +235,55 @@ def how_to_get(task: StsTask, split: str) -> str:
 
 def _find_files(task: StsTask, split: str, data_dir: Path) -> dict[str, Path]:
     """The files of a split by subset name."""
-    if not data_dir.is_dir():
-        raise UserError(f"the data folder {data_dir} does not exist or is not a folder")
-    for folder in (data_dir / "sts" / task.name, data_dir / task.name):
-        found: dict[str, Path] = {}
-        for path in sorted(folder.glob("*.tsv")) + sorted(folder.glob("*.tsv.gz")):
-            subset = path.name.removesuffix(".gz").removesuffix(".tsv")
-            if subset.startswith(".") or not (task.subsets or subset == split):
-                continue
-            if subset in found:
-                raise UserError(f"{found[subset]} and {path} are one subset twice: remove one")
-            found[subset] = path
-        if found:
+    for folder in task_folders(data_dir, "sts", task.name):
+        if found := tsv_files(folder, None if task.subsets else (split,)):
             return found
     raise MissingData(f"{task.name} {split} is not under {data_dir}: {how_to_get(task, split)}")
 
 
-def _read_file(path: Path, lowest: float) -> Iterator[Pair]:
-    """The pairs with a gold score of one file."""
+def task_folders(data_dir: Path, group: str, task: str) -> tuple[Path, Path]:
+    """Where the files of a task may be: DIR/GROUP/TASK or DIR/TASK; a UserError if DIR is no folder."""
+    if not data_dir.is_dir():
+        raise UserError(f"the data folder {data_dir} does not exist or is not a folder")
+    return data_dir / group / task, data_dir / task
+
+
+def tsv_files(folder: Path, names: Collection[str] | None) -> dict[str, Path]:
+    """The files NAME.tsv and NAME.tsv.gz of a folder, by name in alphabetical order.
+
+    Args:
+        folder: the folder; one that does not exist holds none.
+        names: the names to look for, or None for every name that does not begin with a dot.
+
+    Raises:
+        UserError: if a file is there twice, packed and unpacked.
+    """
+    found: dict[str, Path] = {}
+    for path in sorted(folder.glob("*.tsv")) + sorted(folder.glob("*.tsv.gz")):
+        name = path.name.removesuffix(".gz").removesuffix(".tsv")
+        if name.startswith(".") or not (names is None or name in names):
+            continue
+        if name in found:
+            raise UserError(f"{found[name]} and {path} are one file twice: remove one")
+        found[name] = path
+    return found
+
+
+def read_rows(path: Path, header: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """The rows of one file: UTF-8, plain or `.gz`, one tab between fields, no quoting; empty lines are skipped.
+
+    Args:
+        path: the file.
+        header: what its first line must be.
+
+    Yields:
+        Where the row is (`FILE, line 7`), and its `len(header)` fields as they are.
+
+    Raises:
+        UserError: for a file that cannot be read, another header, or a row with another number of fields.
+    """
     opener = gzip.open if path.suffix == ".gz" else open
+    expected = "<TAB>".join(header)
     number = 0
     try:
         # Universal newlines would break a field at a lone carriage return, so lines end at \n only.
@@ -261,20 +292,34 @@ def _read_file(path: Path, lowest: float) -> Iterator[Pair]:
                 fields = line.rstrip("\r\n").split("\t")
                 where = f"{path}, line {number}"
                 if number == 1:
-                    if fields != HEADER:
-                        raise UserError(f"{where}: the header must be score<TAB>sentence1<TAB>sentence2")
+                    if fields != list(header):
+                        raise UserError(f"{where}: the header must be {expected}")
                 elif fields != [""]:  # an empty line, as at the end of many hand-edited files
-                    if len(fields) != 3:
-                        raise UserError(f"{where}: {len(fields)} fields between tabs, expected 3")
-                    pair = _checked(*fields, lowest=lowest, where=where)
-                    if pair is not None:
-                        yield pair
+                    if len(fields) != len(header):
+                        raise UserError(f"{where}: {len(fields)} fields between tabs, expected {len(header)}")
+                    yield where, fields
     except UnicodeDecodeError as error:
         raise UserError(f"{path}, after line {number}: not UTF-8 ({error.reason})") from None
     except (OSError, EOFError, zlib.error) as error:  # the last two: a gzip file cut off or damaged
         raise UserError(f"{path} cannot be read: {error}") from None
     if number == 0:
-        raise UserError(f"{path} is empty: the header must be score<TAB>sentence1<TAB>sentence2")
+        raise UserError(f"{path} is empty: the header must be {expected}")
+
+
+def _read_file(path: Path, lowest: float) -> Iterator[Pair]:
+    """The pairs with a gold score of one file."""
+    for where, fields in read_rows(path, HEADER):
+        pair = _checked(*fields, lowest=lowest, where=where)
+        if pair is not None:
+            yield pair
+
+
+def clean(text: str | None, where: str) -> str:
+    """A sentence with every run of white space as one space, so that all copies of a set agree; never empty."""
+    text = " ".join((text or "").split())
+    if not text:
+        raise UserError(f"{where}: an empty sentence")
+    return text
 
 
 def _read_hub(task: StsTask, split: str) -> Iterator[Pair]:
@@ -299,7 +344,7 @@ def _read_hub(task: StsTask, split: str) -> Iterator[Pair]:
 
 
 def _checked(score: str | float | None, first: str, second: str, *, lowest: float, where: str) -> Pair | None:
-    """One pair, or None without a gold score; runs of white space become one space, so that all copies agree."""
+    """One pair, or None without a gold score."""
     if score is None or (isinstance(score, str) and not score.strip()):
         return None
     try:
@@ -308,10 +353,7 @@ def _checked(score: str | float | None, first: str, second: str, *, lowest: floa
         raise UserError(f"{where}: the score {score!r} is not a number") from None
     if not lowest <= value <= 5:
         raise UserError(f"{where}: the score {value:g} is outside {lowest:g} to 5")
-    first, second = (" ".join((text or "").split()) for text in (first, second))
-    if not first or not second:
-        raise UserError(f"{where}: an empty sentence")
-    return first, second, value
+    return clean(first, where), clean(second, where), value
 
 
 def _distinct(pairs: Iterable[Pair]) -> list[str]:
@@ -353,6 +395,7 @@ class Embeddings:
 
     Attributes:
         unit: (distinct sentences, d) float64, rows of L2 norm 1; a zero embedding stays zero.
+        norms: (distinct sentences, 1) the norms before that, so that `unit * norms` is what `encode` gave.
 
     Raises:
         UserError: if an embedding is not finite.
@@ -362,12 +405,16 @@ class Embeddings:
     def __init__(self, encode: Encode, sentences: Iterable[str]) -> None:
         self.index = {sentence: row for row, sentence in enumerate(dict.fromkeys(sentences))}
         rows = encode_rows(encode, list(self.index))
-        norms = np.linalg.norm(rows, axis=1, keepdims=True)
-        self.unit = np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0)
+        self.norms = np.linalg.norm(rows, axis=1, keepdims=True)
+        self.unit = np.divide(rows, self.norms, out=np.zeros_like(rows), where=self.norms > 0)
 
     def __call__(self, sentences: Sequence[str]) -> np.ndarray:
         """The unit embeddings (n, d) of sentences that were encoded."""
-        return self.unit[[self.index[sentence] for sentence in sentences]]
+        return self.unit[self.rows_of(sentences)]
+
+    def rows_of(self, sentences: Sequence[str]) -> list[int]:
+        """The row of each of n sentences that were encoded."""
+        return [self.index[sentence] for sentence in sentences]
 
     def cosines(self, pairs: Sequence[Pair]) -> np.ndarray:
         """The cosine similarities (n,) of pairs whose sentences were encoded; a zero embedding has 0 with all."""

@@ -46,7 +46,7 @@ def test_group_with_missing_members(bert: Path, small: Path, tmp_path: Path, cap
     results = run(bert, ["sts", "geometry", "stsb_dev"], small, output_json=output, argv=["run_eval.py", "--x", "a b"])
     assert json.loads(output.read_text(encoding="utf-8")) == results
     assert list(results["tasks"]) == ["STS12", "STS13", "stsb_dev", "STSB", "SICKR", "geometry"]
-    assert results["averages"] == {"sts": None, "transfer": None}
+    assert results["averages"] == {"sts": None, "transfer": None, "transfer_6": None}
     assert [entry["task"] for entry in results["missing"]] == ["STS14", "STS15", "STS16"]
     record = results["tasks"]["STS12"]
     assert set(record) == {
@@ -86,8 +86,9 @@ def test_complete_group_has_an_average(bert: Path, small: Path, pairs: list, wri
         (["sts", "STS14"], {}, "STS14 test is not under"),
         (["sts"], {"strict": True}, "missing of the group sts: STS14, STS15, STS16"),
         (["sts"], {"split": "dev"}, "seven test sets"),
-        (["sts", "transfer"], {}, "transfer is not implemented yet; available: sts, geometry, STS12"),
-        (["stsx"], {}, "unknown task 'stsx'; available: sts, geometry"),
+        (["sts", "transfer"], {}, "missing of the group transfer: MR, CR, SUBJ, MPQA, SST2, TREC, MRPC"),
+        (["transfer"], {"split": "dev"}, "splits of their own"),
+        (["stsx"], {}, "unknown task 'stsx'; available: sts, transfer, geometry, STS12"),
         (["STS12"], {"split": "dev"}, "no split 'dev'"),
     ],
 )
@@ -152,13 +153,13 @@ def test_script_reports_bad_input_with_exit_code_2(
     bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     output = tmp_path / "results.json"
-    arguments = ["--model_name_or_path", str(bert), "--tasks", "transfer", "--output_json", str(output)]
+    arguments = ["--model_name_or_path", str(bert), "--tasks", "stsx", "--output_json", str(output)]
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), *arguments])
     with pytest.raises(SystemExit) as caught:
         runpy.run_path(str(SCRIPT), run_name="__main__")
     assert caught.value.code == 2 and not output.exists()
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: the task transfer is not implemented yet")
+    assert line.startswith("error: unknown task 'stsx'; available: sts, transfer, geometry")
 
 
 def test_script_writes_results(bert: Path, tmp_path: Path) -> None:

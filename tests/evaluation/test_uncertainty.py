@@ -248,6 +248,7 @@ def test_seeds_of_a_run(bert: Path, other: Path, data: Path, tmp_path: Path, cap
     ("tasks", "options", "words"),
     [
         (["STSB", "geometry"], {}, "STS tasks only: leave geometry out"),
+        (["mr", "STSB"], {}, "STS tasks only: leave mr out"),
         (["STSB"], {"bootstrap": 0}, "--bootstrap 0 is too few: at least 100$"),
         (["STSB"], {"bootstrap": 99}, "--bootstrap 99 is too few"),
         (["STSB"], {"output_json": "."}, "is a folder"),
@@ -263,7 +264,9 @@ def test_plain_evaluation_refuses_few_resamples(bert: Path, data: Path) -> None:
         run_evaluation(str(bert), ["STSB"], data, bootstrap=5, **OPTIONS)
 
 
-def test_script(bert: Path, other: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_script(
+    bert: Path, other: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
     output = tmp_path / "out.json"
     arguments = ["--compare", bert, other, "--tasks", "embedded_dev", "--pooling", "cls", "--output_json", output]
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), *map(str, arguments), "--device", "cpu"])
@@ -272,7 +275,8 @@ def test_script(bert: Path, other: Path, tmp_path: Path, monkeypatch: pytest.Mon
         runpy.run_path(str(SCRIPT), run_name="__main__")
     results = json.loads(output.read_text(encoding="utf-8"))
     assert results["protocol"]["bootstrap"]["samples"] == 1000 and "--compare" in results["command"]
-    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--compare", "a", "b", "--model_name_or_path", "c"])
-    with pytest.raises(SystemExit) as caught:
-        runpy.run_path(str(SCRIPT), run_name="__main__")
-    assert caught.value.code == 2
+    for option in ("--model_name_or_path", "--geometry_text"):
+        monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--compare", "a", "b", option, "c"])
+        with pytest.raises(SystemExit) as caught:
+            runpy.run_path(str(SCRIPT), run_name="__main__")
+        assert caught.value.code == 2 and option in capsys.readouterr().err

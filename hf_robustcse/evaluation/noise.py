@@ -1,0 +1,89 @@
+"""Sentences with typing mistakes: swapped, dropped and doubled letters, and neighbouring keys."""
+
+from __future__ import annotations
+
+import random
+import unicodedata
+from collections.abc import Iterable
+from itertools import groupby
+
+from hf_robustcse.errors import UserError
+
+LEAST = 4  # a typo in a shorter word often makes another word of it: "cat" and "act", "in" and "on"
+_ROWS = ((0.0, "qwertyuiop"), (0.25, "asdfghjkl"), (0.75, "zxcvbnm"))  # a keyboard's rows and how far each is moved
+_KEYS = {
+    letter: (offset + column, row) for row, (offset, keys) in enumerate(_ROWS) for column, letter in enumerate(keys)
+}
+NEIGHBOURS = {
+    letter: "".join(o for o, (u, v) in _KEYS.items() if o != letter and abs(u - x) <= 1 and abs(v - y) <= 1)
+    for letter, (x, y) in _KEYS.items()
+}
+"""A lower-case Latin letter -> the letters around it on a QWERTY keyboard."""
+
+
+def add_typos(text: str, *, rate: float, seed: int) -> str:
+    """The text with a typo in some of its words; in at least one, if the rate is above 0 and a word has two letters.
+
+    A typo swaps two letters, drops one, inserts one (a neighbouring key, or the letter twice) or hits a neighbouring
+    key; the first letter of a word stays, and case is kept. A letter is taken with its combining marks, and letters
+    that are on no QWERTY keyboard are swapped, dropped and doubled, so that any script is served. Words of fewer than
+    `LEAST` letters are left alone unless there are no longer ones.
+
+    A text and a seed always give the same result, in every process and however often they are asked, and the typos of
+    a lower rate are among those of a higher one.
+
+    Args:
+        text: any; all but the words with a typo stays as it is.
+        rate: probability that a word gets a typo, in [0, 1].
+        seed: of the choice.
+
+    Raises:
+        UserError: if the rate is outside [0, 1].
+    """
+    if not 0 <= rate <= 1:
+        raise UserError(f"the rate of typos must be between 0 and 1, not {rate:g}")
+    draw = random.Random(f"{seed} {text}")  # a string seeds by its SHA-512
+    parts = [_letters(run) if word else ["".join(run)] for word, run in groupby(text, _in_word)]
+    lengths = [len(part) for part in parts]  # in letters; what is between words counts 1
+    words = [number for number, length in enumerate(lengths) if length >= (LEAST if max(lengths) >= LEAST else 2)]
+    if not words or not rate:
+        return text
+    always = draw.choice(words)
+    for number in words:
+        hit, changed = draw.random() < rate, _typo(parts[number], draw)
+        if hit or number == always:
+            parts[number] = changed
+    return "".join("".join(part) for part in parts)
+
+
+def _in_word(character: str) -> bool:
+    return unicodedata.category(character)[0] in "LM"
+
+
+def _letters(run: Iterable[str]) -> list[str]:
+    """The letters of a word, each with the marks behind it."""
+    letters: list[str] = []
+    for character in run:
+        if letters and unicodedata.category(character)[0] == "M":
+            letters[-1] += character
+        else:
+            letters.append(character)
+    return letters
+
+
+def _typo(letters: list[str], draw: random.Random) -> list[str]:
+    """A word of two letters or more with one typo behind its first letter, never the same word."""
+    at = draw.randrange(1, len(letters))
+    letter, near = letters[at], NEIGHBOURS.get(letters[at].lower(), "")
+    swaps = [i for i in range(1, len(letters) - 1) if letters[i].lower() != letters[i + 1].lower()]
+    kind = draw.choice(["drop", "insert"] + ["swap"] * bool(swaps) + ["key"] * bool(near))
+    key = draw.choice(near) if near else letter
+    key = key.upper() if letter.isupper() else key
+    if kind == "swap":
+        i = draw.choice(swaps)
+        return [*letters[:i], letters[i + 1], letters[i], *letters[i + 2 :]]
+    if kind == "drop":
+        return letters[:at] + letters[at + 1 :]
+    if kind == "insert":
+        return [*letters[: at + 1], draw.choice([key, letter]), *letters[at + 1 :]]
+    return [*letters[:at], key, *letters[at + 1 :]]

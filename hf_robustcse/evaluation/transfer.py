@@ -1,0 +1,522 @@
+"""Transfer to sentence classification as in SentEval: logistic regression on frozen embeddings, accuracy x 100.
+
+MR, CR, SUBJ and MPQA are one set each: 10-fold cross-validation, and within the training part of every fold 10 folds
+more that choose the L2 penalty. TREC and MRPC have a train and a test set: 10 folds of train choose the penalty, then
+all of train is fitted and test scored. SST2 has a dev set, which chooses it. A single sentence is represented by its
+embedding u, a pair of MRPC by [|u - v|, u * v]. Folds are stratified and shuffled with a seed.
+
+Where this departs from SentEval (Conneau & Kiela 2018, its released code):
+
+* The classifier is scikit-learn's logistic regression fitted to convergence, as on SentEval's own scikit-learn path.
+  Most published tables use its other path (`usepytorch`): a linear layer stopped early on dev accuracy, by Adam with
+  batch 64, tenacity 5 and 10 folds (the "default" configuration), or by RMSprop with batch 128, tenacity 3 and 5 folds
+  (the "prototyping" one). The model is the same, the figures are not to the last decimals.
+* The penalty grid is `PENALTIES`. SentEval's scikit-learn path has C = 1/penalty in 2^-2 ... 2^3 (2^-1 ... 2^5 for TREC
+  and MRPC), its Adam path weight decay in 1e-5 ... 1e-2.
+* Embeddings are divided by one number per task: the standard deviation of their entries, each about the mean of its
+  dimension, over the training set (for the first four tasks: all rows; labels play no part). So a penalty means the
+  same for an encoder that normalises its output or puts everything into a narrow cone, and for one that does not.
+  SentEval takes them as they are.
+* The seed is `seed` (0), where SentEval's is 1111 throughout; nothing is rounded before the end.
+* Text is that of the files, not split at white space into tokens first. SST2 trains on phrases only where
+  `SST2/train_phrases.tsv` is there or asked for, and the result says which (`train`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score
+from sklearn.model_selection import StratifiedKFold
+from threadpoolctl import threadpool_limits
+from tqdm import tqdm
+
+from hf_robustcse.errors import UserError
+from hf_robustcse.evaluation.sts import Embeddings, Encode, MissingData, clean, read_rows, task_folders, tsv_files
+
+Row = tuple[int, tuple[str, ...]]
+
+FOLDS = 10
+# The weight of half the squared norm against the sum (not the mean) of the losses, from strong to weak, for embeddings
+# whose entries have standard deviation 1.
+PENALTIES = tuple(float(4**power) for power in range(7, -2, -1))
+MAX_ITER = 1000
+DTYPE = np.float32  # of the features: half the memory and about half the time of float64
+SST2_TRAIN = ("auto", "phrases", "sentences")
+
+
+@dataclass(frozen=True)
+class HubSet:
+    """Where a task is on the Hub, in a data set without a loading script.
+
+    Attributes:
+        name: the data set.
+        splits: our split -> its splits, which are joined.
+        columns: our column -> its column, where that has another name.
+    """
+
+    name: str
+    splits: Mapping[str, tuple[str, ...]]
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TransferTask:
+    """What is known of one transfer task.
+
+    Attributes:
+        name: as in `results.json`.
+        rows: file -> the numbers of rows that it may have.
+        classes: the number of classes; labels count from 0.
+        pairs: whether a row is a pair of sentences.
+        per_class: the number of rows of each class, where it is the same for all.
+        hub: the Hub data set; None if none is known to hold these rows.
+    """
+
+    name: str
+    rows: Mapping[str, tuple[int, ...]]
+    classes: int = 2
+    pairs: bool = False
+    per_class: int | None = None
+    hub: HubSet | None = None
+
+    @property
+    def header(self) -> list[str]:
+        """The first line of its files."""
+        return ["label", "sentence1", "sentence2"] if self.pairs else ["label", "text"]
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The files that it needs (`train_phrases` stands in for one of them)."""
+        return tuple(name for name in self.rows if name != "train_phrases")
+
+
+# CR has 3775 rows in SentEval's copy, 3771 where the four empty ones are dropped. MRPC's train is GLUE's train and
+# validation together.
+TASKS = {
+    task.name: task
+    for task in (
+        TransferTask(
+            "MR",
+            {"all": (10662,)},
+            per_class=5331,
+            hub=HubSet("cornell-movie-review-data/rotten_tomatoes", {"all": ("train", "validation", "test")}),
+        ),
+        TransferTask("CR", {"all": (3771, 3775)}),
+        TransferTask("SUBJ", {"all": (10000,)}, per_class=5000, hub=HubSet("SetFit/subj", {"all": ("train", "test")})),
+        TransferTask("MPQA", {"all": (10606,)}),
+        TransferTask(
+            "SST2",
+            {"train": (6920,), "dev": (872,), "test": (1821,), "train_phrases": (67349,)},
+            hub=HubSet("SetFit/sst2", {"train": ("train",), "dev": ("validation",), "test": ("test",)}),
+        ),
+        TransferTask(
+            "TREC",
+            {"train": (5452,), "test": (500,)},
+            classes=6,
+            hub=HubSet("SetFit/TREC-QC", {"train": ("train",), "test": ("test",)}, {"label": "label_coarse"}),
+        ),
+        TransferTask(
+            "MRPC",
+            {"train": (4076,), "test": (1725,)},
+            pairs=True,
+            hub=HubSet(
+                "SetFit/mrpc",
+                {"train": ("train", "validation"), "test": ("test",)},
+                {"sentence1": "text1", "sentence2": "text2"},
+            ),
+        ),
+    )
+}
+# Averages of seven (V-advCSE and most others) and of six (RobustSentEmbed, which leaves TREC out).
+AVERAGES = {"transfer": tuple(TASKS), "transfer_6": tuple(name for name in TASKS if name != "TREC")}
+_KNOWN_WRONG = {
+    ("SUBJ", "all", 5020): "SentEval's download once held 20 sentences of one class, and any encoder scores above 99 on"
+    " that: get the data set again",
+    ("SST2", "train", 67349): "those are the phrases: name the file train_phrases.tsv",
+    ("MRPC", "train", 3668): "that is GLUE's train set: append its validation set (408 pairs)",
+}
+
+
+def find_task(name: str) -> str | None:
+    """The transfer task (a key of `TASKS`) of a name in any case, such as `mr` or `SST-2`; None if it is none."""
+    name = re.sub(r"[-_\s]", "", name).upper()
+    return name if name in TASKS else None
+
+
+@dataclass(frozen=True)
+class TransferData:
+    """The rows of one task.
+
+    Attributes:
+        task: a key of `TASKS`.
+        splits: `all`, or `train`, (`dev`,) `test` -> [(label, (sentence,) or (sentence1, sentence2)), ...].
+        source: the folder, or `hub:<data set>`.
+        sha256: of the parsed rows whatever their order within a split, so that two copies of one set agree.
+        train: `phrases` or `sentences`, what SST2 trains on; None for another task.
+    """
+
+    task: str
+    splits: Mapping[str, list[Row]]
+    source: str
+    sha256: str
+    train: str | None = None
+
+    @property
+    def key(self) -> str:
+        """The name in `results.json`."""
+        return self.task
+
+    @property
+    def split(self) -> str:
+        """What is scored: `test`, or `all` by cross-validation."""
+        return "all" if "all" in self.splits else "test"
+
+    @property
+    def n(self) -> int:
+        """The number of rows that are scored."""
+        return len(self.splits[self.split])
+
+    @cached_property
+    def sentences(self) -> list[str]:
+        """The distinct sentences of all splits, in order of first appearance."""
+        return list(dict.fromkeys(text for rows in self.splits.values() for _, texts in rows for text in texts))
+
+
+def load_transfer(
+    task: str, data_dir: str | Path | None, *, sst2_train: str = "auto", check_rows: bool = True
+) -> TransferData:
+    """Load one task from `data_dir`, or from the Hub when that is None.
+
+    Files: `DIR/transfer/TASK/all.tsv`, for SST2, TREC and MRPC `train.tsv`, (`dev.tsv`,) `test.tsv` (DIR may be the
+    `transfer` folder itself; each file may be `.tsv.gz`). The first line is the header `label text` (MRPC: `label
+    sentence1 sentence2`), one tab between fields, no quoting.
+
+    Args:
+        task: a name that `find_task` reads.
+        data_dir: the folder, or None for the Hub.
+        sst2_train: what SST2 trains on: `sentences` (`train.tsv`), `phrases` (`train_phrases.tsv`, all labelled phrases
+            and sentences, as SentEval and GLUE do), or `auto`: the phrases if that file is there.
+        check_rows: whether a number of rows, or of rows of a class, other than the known one is an error.
+
+    Returns:
+        The rows.
+
+    Raises:
+        MissingData: if the data are not there; the message says what to put where.
+        UserError: for an unknown task, a malformed row (file and line named), a wrong number of rows, or too few rows
+            of a class to fit anything.
+    """
+    name = find_task(task)
+    if name is None:
+        raise UserError(f"unknown transfer task {task!r}; known: {', '.join(TASKS)}")
+    if sst2_train not in SST2_TRAIN:
+        raise UserError(f"sst2_train must be one of {', '.join(SST2_TRAIN)}, not {sst2_train!r}")
+    info = TASKS[name]
+    splits: dict[str, list[Row]] = {}
+    train = None
+    if data_dir is None:
+        if name == "SST2":
+            if sst2_train == "phrases":
+                raise MissingData(f"SST2's phrases are in no Hub data set: {how_to_get(info)}")
+            train = "sentences"
+        splits = {split: list(_read_hub(info, split)) for split in info.splits}
+        origin, source = dict.fromkeys(splits, f"hub:{info.hub.name}"), f"hub:{info.hub.name}"
+        files = {split: split for split in splits}
+    else:
+        files, paths = _find_files(info, Path(data_dir), sst2_train)
+        splits = {split: list(_read_file(info, path)) for split, path in paths.items()}
+        origin, source = paths, str(next(iter(paths.values())).parent)
+        if name == "SST2":
+            train = "phrases" if files["train"] == "train_phrases" else "sentences"
+    for split, rows in splits.items():
+        if not rows:
+            raise UserError(f"{name} {split} has no rows in {origin[split]}")
+        if check_rows:
+            # A Hub data set of another size does not hold this set, which is what "missing" means.
+            _check_counts(info, files[split], rows, origin[split], MissingData if data_dir is None else UserError)
+    _check_classes(info, splits)
+    lines = (f"{split}\t{label}\t" + "\t".join(texts) for split, rows in splits.items() for label, texts in rows)
+    digest = hashlib.sha256("\n".join(sorted(lines)).encode("utf-8")).hexdigest()
+    return TransferData(name, splits, source, digest, train)
+
+
+def how_to_get(task: TransferTask) -> str:
+    """Where the files of a task are expected, and where the same data are on the Hub."""
+    names = f"{{{','.join(task.splits)}}}" if len(task.splits) > 1 else task.splits[0]
+    counts = ", ".join(" or ".join(map(str, task.rows[split])) for split in task.splits)
+    phrases = ", or train_phrases.tsv instead of train.tsv" if "train_phrases" in task.rows else ""
+    text = (
+        f"put transfer/{task.name}/{names}.tsv (header {'<TAB>'.join(task.header)}, {counts} rows, labels 0 to "
+        f"{task.classes - 1}{phrases}) into a folder and pass it as --data_dir"
+    )
+    if task.hub is not None:
+        text += (
+            f", or leave that out where the Hub data set {task.hub.name} can be reached or is cached"
+            f" (hf download --repo-type dataset {task.hub.name})"
+        )
+    return text
+
+
+def _find_files(task: TransferTask, data_dir: Path, sst2_train: str) -> tuple[dict[str, str], dict[str, Path]]:
+    """Split -> the name of its file, and split -> its file."""
+    found: dict[str, Path] = {}
+    for folder in task_folders(data_dir, "transfer", task.name):
+        if found := tsv_files(folder, task.rows):
+            break
+    names = {split: split for split in task.splits}
+    if "train_phrases" in task.rows and (
+        sst2_train == "phrases" or (sst2_train == "auto" and "train_phrases" in found)
+    ):
+        names["train"] = "train_phrases"
+    if absent := [name for name in names.values() if name not in found]:
+        raise MissingData(f"{task.name} {', '.join(absent)} is not under {data_dir}: {how_to_get(task)}")
+    return names, {split: found[name] for split, name in names.items()}
+
+
+def _read_file(task: TransferTask, path: Path) -> Iterator[Row]:
+    for where, (label, *texts) in read_rows(path, task.header):
+        yield _checked(task, label, texts, where)
+
+
+def _read_hub(task: TransferTask, split: str) -> Iterator[Row]:
+    from datasets import load_dataset
+
+    hub = task.hub
+    if hub is None:
+        raise MissingData(f"{task.name} is in no Hub data set known here: {how_to_get(task)}")
+    columns = [hub.columns.get(name, name) for name in task.header]
+    for part in hub.splits[split]:
+        try:
+            rows = load_dataset(hub.name, split=part)
+        except Exception as error:  # the Hub client raises a dozen kinds: unreachable, offline, absent, no such split
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise MissingData(
+                f"{task.name} {split} cannot be loaded from the Hub data set {hub.name} ({reason}): {how_to_get(task)}"
+            ) from error
+        if absent := set(columns) - set(rows.column_names):
+            raise UserError(
+                f"the Hub data set {hub.name} has no column {', '.join(sorted(absent))}: {rows.column_names}"
+            )
+        for number, row in enumerate(rows, 1):
+            label, *texts = (row[name] for name in columns)
+            yield _checked(task, label, texts, f"{hub.name} {part}, row {number}")
+
+
+def _checked(task: TransferTask, label: str | int, texts: Sequence[str | None], where: str) -> Row:
+    try:
+        value = int(label)
+    except (ValueError, TypeError):
+        raise UserError(f"{where}: the label {label!r} is not an integer") from None
+    if not 0 <= value < task.classes:
+        raise UserError(f"{where}: the label {value} is not one of {task.name}'s, 0 to {task.classes - 1}")
+    return value, tuple(clean(text, where) for text in texts)
+
+
+def _check_counts(
+    task: TransferTask, name: str, rows: Sequence[Row], source: str | Path, kind: type[UserError]
+) -> None:
+    """Refuse another number of rows than the known one, and classes of the wrong size."""
+    expected = task.rows[name]
+    if len(rows) not in expected:
+        why = _KNOWN_WRONG.get((task.name, name, len(rows)), "it is cut off, or another version")
+        wanted = " or ".join(map(str, expected))
+        raise kind(f"{task.name} {name} has {len(rows)} rows in {source}, expected {wanted}: {why}")
+    sizes = Counter(label for label, _ in rows)
+    if task.per_class is not None and any(sizes[label] != task.per_class for label in range(task.classes)):
+        listed = ", ".join(f"{sizes[label]} of class {label}" for label in range(task.classes))
+        raise kind(
+            f"{task.name} has {listed} in {source}, expected {task.per_class} of each: the file is corrupt (with few"
+            " sentences in a class every accuracy looks excellent), get the data set again"
+        )
+
+
+def _check_classes(task: TransferTask, splits: Mapping[str, list[Row]]) -> None:
+    """Refuse a training set that has too few rows of a class for its folds."""
+    split = "all" if "all" in splits else "train"
+    needed = 1 if "dev" in splits else 2 * FOLDS  # within a fold's training part each of the folds still needs one
+    sizes = Counter(label for label, _ in splits[split])
+    for label in range(task.classes):
+        if sizes[label] < needed:
+            raise UserError(
+                f"{task.name} {split} has {sizes[label]} rows of class {label}, and {needed} are needed at the least"
+            )
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One fit that is scored: indices of its training and its test rows, and of the fits that choose its penalty."""
+
+    train: np.ndarray
+    test: np.ndarray
+    choose: list[tuple[np.ndarray, np.ndarray]]
+
+
+def _folds(labels: np.ndarray, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    return list(StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(labels, labels))
+
+
+def _parts(labels: Mapping[str, np.ndarray], seed: int) -> list[_Part]:
+    """The fits of a task, as indices into the rows of all its splits one after the other."""
+    if "all" in labels:
+        return [
+            _Part(train, test, [(train[fit], train[dev]) for fit, dev in _folds(labels["all"][train], seed)])
+            for train, test in _folds(labels["all"], seed)
+        ]
+    ends = np.cumsum([len(values) for values in labels.values()])
+    rows = dict(zip(labels, np.split(np.arange(ends[-1]), ends[:-1]), strict=True))
+    if "dev" in rows:
+        choose = [(rows["train"], rows["dev"])]
+    else:
+        choose = _folds(labels["train"], seed)  # train comes first, so these indices are those of all rows
+    return [_Part(rows["train"], rows["test"], choose)]
+
+
+def _features(embeddings: Embeddings, data: TransferData) -> np.ndarray:
+    """The features of all rows: (n, d), or (n, 2d) for pairs, with the scale and the means of the training set."""
+    rows = [texts for split in data.splits.values() for _, texts in split]
+    fitted = len(data.splits["all" if "all" in data.splits else "train"])
+    indices = [embeddings.rows_of(side) for side in zip(*rows, strict=True)]
+    sides = [(embeddings.unit[index] * embeddings.norms[index]).astype(DTYPE) for index in indices]
+    train = np.concatenate([side[:fitted] for side in sides])
+    size = np.sqrt(np.mean(np.square(train), dtype=np.float64))
+    spread = np.sqrt(np.mean(train.var(axis=0, dtype=np.float64)))
+    scale = DTYPE(spread if spread > 1e-6 * size else size or 1)  # below that it is rounding: all embeddings are equal
+    first, *second = (side / scale for side in sides)
+    x = np.hstack([np.abs(first - second[0]), first * second[0]]) if second else first
+    # With an intercept that is not penalised this changes no optimum, and lbfgs arrives in far fewer steps.
+    x -= x[:fitted].mean(axis=0, dtype=np.float64).astype(DTYPE)
+    return x
+
+
+def evaluate_transfer(
+    encode: Encode, data: TransferData, *, seed: int = 0, advance: Callable[[int], Any] = lambda work: None
+) -> dict[str, Any]:
+    """Score one task; see the module for the protocol.
+
+    Fits run side by side on as many threads as torch would use, each on one core, so their number changes no result.
+
+    Args:
+        encode: n strings -> (n, d) array or tensor, normalised or not; called once with the distinct sentences. An
+            `Embeddings` that holds them is used as it is.
+        data: the rows.
+        seed: of the folds.
+        advance: called with the work done since its last call, in the units of `work`.
+
+    Returns:
+        `accuracy` x 100; for cross-validation the mean over `folds`, the accuracies x 100 of the folds (else one); `f1`
+        x 100 of class 1 for pairs; `dev_accuracy` x 100, that of the chosen penalties where they were chosen;
+        `penalty`, the one chosen for each of `folds`; `n` scored rows, `n_train` rows of the training set; `seed`;
+        `not_converged`, the number of fits stopped before they converged; for SST2 `train`.
+
+    Raises:
+        UserError: if embeddings are not finite.
+    """
+    embeddings = encode if isinstance(encode, Embeddings) else Embeddings(encode, data.sentences)
+    x = _features(embeddings, data)
+    labels = {split: np.array([label for label, _ in rows]) for split, rows in data.splits.items()}
+    y = np.concatenate(list(labels.values()))
+    parts = _parts(labels, seed)
+
+    def choose(fit: np.ndarray, dev: np.ndarray) -> list[float]:
+        """The accuracy with each penalty; each fit starts from the one before, with a stronger penalty."""
+        classifier = LogisticRegression(max_iter=MAX_ITER, warm_start=True)
+        fit_x, fit_y, dev_x, dev_y = x[fit], y[fit], x[dev], y[dev]
+        return [classifier.set_params(C=1 / penalty).fit(fit_x, fit_y).score(dev_x, dev_y) for penalty in PENALTIES]
+
+    def predict(part: _Part, penalty: float) -> np.ndarray:
+        classifier = LogisticRegression(C=1 / penalty, max_iter=MAX_ITER)
+        return classifier.fit(x[part.train], y[part.train]).predict(x[part.test])
+
+    with (
+        warnings.catch_warnings(record=True) as caught,
+        threadpool_limits(1),
+        ThreadPoolExecutor(torch.get_num_threads()) as pool,
+    ):
+        warnings.simplefilter("always", ConvergenceWarning)
+        pairs = [pair for part in parts for pair in part.choose]
+        scores = []
+        for score in pool.map(choose, *zip(*pairs, strict=True)):
+            scores.append(score)
+            advance(work(data) // len(pairs))
+        # By part, then the mean over its folds; the first of equals, which is the strongest penalty.
+        means = np.array(scores).reshape(len(parts), -1, len(PENALTIES)).mean(axis=1).round(12)
+        penalties = [PENALTIES[best] for best in means.argmax(axis=1)]
+        predictions = list(pool.map(predict, parts, penalties))
+    failed = 0
+    for warning in caught:
+        if issubclass(warning.category, ConvergenceWarning):
+            failed += 1
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    if failed:
+        fits = len(pairs) * len(PENALTIES) + len(parts)
+        print(f"{data.task}: {failed} of {fits} regressions did not converge in {MAX_ITER} steps", file=sys.stderr)
+    folds = [100 * float(np.mean(found == y[part.test])) for found, part in zip(predictions, parts, strict=True)]
+    result = {"accuracy": float(np.mean(folds))}
+    if TASKS[data.task].pairs:
+        result["f1"] = 100 * float(f1_score(y[parts[0].test], predictions[0], zero_division=0))
+    return result | {
+        "folds": folds,
+        "dev_accuracy": 100 * float(means.max(axis=1).mean()),
+        "penalty": penalties,
+        "n": data.n,
+        "n_train": len(labels["all" if "all" in labels else "train"]),
+        "seed": seed,
+        "not_converged": failed,
+        **({} if data.train is None else {"train": data.train}),
+    }
+
+
+def work(data: TransferData) -> int:
+    """The relative time of a task's regressions, for a progress bar: rows times fits times features."""
+    rows = len(data.splits["all" if "all" in data.splits else "train"])
+    fits = {"all": FOLDS * FOLDS, "dev": 1}.get(
+        next((name for name in ("all", "dev") if name in data.splits), ""), FOLDS
+    )
+    return rows * fits * (1 + TASKS[data.task].pairs)
+
+
+def evaluate_tasks(encode: Encode, tasks: Sequence[TransferData], *, seed: int = 0) -> dict[str, Any]:
+    """Score several tasks, encoding each distinct sentence once over all of them; shows a progress bar on a terminal.
+
+    Args:
+        encode: as in `evaluate_transfer`.
+        tasks: the loaded tasks.
+        seed: of the folds.
+
+    Returns:
+        `tasks`: task -> the result of `evaluate_transfer`; `averages`: {`transfer`: the plain mean of the seven
+        accuracies, `transfer_6`: that without TREC}, each None if any member is not among `tasks`; `missing`: which of
+        the seven are not.
+    """
+    if not isinstance(encode, Embeddings):
+        encode = Embeddings(encode, (sentence for data in tasks for sentence in data.sentences))
+    scores = {}
+    with tqdm(
+        total=sum(map(work, tasks)),
+        bar_format="{desc}{percentage:3.0f}%|{bar}| {elapsed}, {remaining} to go",
+        disable=None,
+    ) as bar:
+        for data in tasks:
+            bar.set_description(f"regression on {data.task}")
+            scores[data.key] = evaluate_transfer(encode, data, seed=seed, advance=bar.update)
+    averages = {
+        name: float(np.mean([scores[task]["accuracy"] for task in members])) if scores.keys() >= set(members) else None
+        for name, members in AVERAGES.items()
+    }
+    return {"tasks": scores, "averages": averages, "missing": [name for name in TASKS if name not in scores]}
