@@ -1,7 +1,8 @@
 #!/usr/bin/env python
-"""Evaluate a sentence encoder on STS and transfer tasks; measure and draw the geometry of its embeddings.
+"""Evaluate a sentence encoder on STS and transfer tasks, measure and draw its geometry, or compare two encoders on STS.
 
 python examples/run_eval.py --model_name_or_path X --tasks sts transfer geometry --data_dir DIR --output_json out.json
+python examples/run_eval.py --compare A B --tasks sts --data_dir DIR
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
-    parser.add_argument("--model_name_or_path", required=True, help="a model folder or Hub id")
+    model = parser.add_mutually_exclusive_group(required=True)
+    model.add_argument(
+        "--model_name_or_path", help="a model folder or Hub id, or a text file of word vectors (.txt, .vec, each .gz)"
+    )
+    model.add_argument(
+        "--compare",
+        nargs=2,
+        metavar=("A", "B"),
+        help="two models on the same pairs, each a folder or id as above, or the folder of a run of several seeds",
+    )
     parser.add_argument(
         "--tasks",
         nargs="+",
@@ -34,14 +44,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--output_json", help="write the results here")
     parser.add_argument(
         "--pooling",
-        help="of a plain encoder: cls, mean, max, first-last, top-two or pooler; a SentenceTransformer has its own",
+        help="of a plain encoder: cls, mean, max, first-last, top-two or pooler; a SentenceTransformer has its own; "
+        "glove averages the word vectors of a text file of any name",
     )
     parser.add_argument("--max_seq_length", type=int, help="tokens per sentence (default: the model's)")
     parser.add_argument("--batch_size", type=int, default=64)
     parser.add_argument("--device", help="for example cpu or cuda:0 (default: an accelerator if there is one)")
     parser.add_argument("--split", default="test", choices=["train", "dev", "test"], help="split of single STS tasks")
     parser.add_argument("--strict", action="store_true", help="fail if a task of a group is missing")
-    parser.add_argument("--seed", type=int, default=0, help="of what the geometry draws and of the folds of transfer")
+    parser.add_argument("--seed", type=int, default=0, help="of the geometry, the folds of transfer, and --bootstrap")
     parser.add_argument(
         "--sst2_train",
         default="auto",
@@ -53,15 +64,38 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--geometry_batch_sizes", type=int, nargs="+", help="for these (default 8 16 ... 512)")
     parser.add_argument("--geometry_noise", type=float, default=0.2, help="part of the words with a typo (default 0.2)")
     parser.add_argument("--pictures", help="folder of the geometry's pictures (default: beside --output_json)")
+    parser.add_argument(
+        "--bootstrap",
+        type=int,
+        metavar="N",
+        help="resamples of the pairs for 95 %% intervals (default: 1000 with --compare, else 0 for none)",
+    )
+    parser.add_argument(
+        "--whitening", action="store_true", help="whiten the embeddings, fitted on the scored sentences of each task"
+    )
+    parser.add_argument("--whitening_text", metavar="FILE", help="whiten, fitted on this corpus instead")
+    parser.add_argument("--whitening_dim", type=int, metavar="K", help="whiten, and keep the K widest dimensions")
     return parser
 
 
 @command
 def main() -> None:
-    args = _parser().parse_args()
-    from hf_robustcse.evaluation.run import run_evaluation  # after the parser: a usage error need not load torch
+    parser = _parser()
+    options = vars(parser.parse_args())
+    models = options.pop("compare")
+    # Imports after the parser: a usage error need not load torch.
+    if models is None:
+        from hf_robustcse.evaluation.run import run_evaluation
 
-    run_evaluation(**vars(args), argv=sys.argv)
+        run_evaluation(**options, argv=sys.argv)
+    else:
+        from hf_robustcse.evaluation.compare import run_comparison
+
+        del options["model_name_or_path"]
+        for name in [name for name in options if name.startswith(("geometry_", "sst2_", "pictures"))]:
+            if options.pop(name) != parser.get_default(name):
+                raise UserError(f"--compare knows STS tasks only: leave --{name} out")
+        run_comparison(*models, **options, argv=sys.argv)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Load a model as an `encode` callable: a sentence-transformers folder or id, or a plain encoder with a named pooling.
+"""Load a model as an `encode` callable: a sentence-transformers folder or id, a plain encoder with a named pooling, or
+a file of word vectors.
 
 sentence-transformers does the work (tokenising, sorting by length, dynamic padding, masked pooling, order of results),
 so that what is evaluated is what `SentenceTransformer(path).encode` gives its users.
@@ -20,6 +21,7 @@ from transformers import AutoModel
 
 from hf_robustcse import layout
 from hf_robustcse.errors import UserError
+from hf_robustcse.evaluation.baselines import WORD_VECTORS, is_word_vectors, load_word_vectors
 
 # pooling -> hidden states that are averaged before the pooling over tokens; hidden_states[0] is the embedding layer.
 # "first-last" and "top-two" are SimCSE's avg_first_last and avg_top2, mean-pooled.
@@ -53,9 +55,12 @@ class Embedder:
         """
         if not len(sentences):
             return np.zeros((0, self.description["dimension"]), dtype=np.float32)
-        return self.model.encode(
+        rows = self.model.encode(
             list(sentences), batch_size=self.batch_size, show_progress_bar=len(sentences) >= _PROGRESS_FROM
         )
+        if self.description["pooling"] == WORD_VECTORS and (unknown := int((~rows.any(axis=1)).sum())):
+            print(f"{unknown} of {len(rows)} sentences hold no word of {self.description['model']}: they embed to zero")
+        return rows
 
 
 class _PoolerOutput(nn.Module):
@@ -78,17 +83,18 @@ def load_embedder(
     batch_size: int = 64,
     device: str | None = None,
 ) -> Embedder:
-    """Load a local folder or Hub id, in float32 whatever dtype it is stored in.
+    """Load a local folder or Hub id, in float32 whatever dtype it is stored in, or word vectors.
 
     A model with `modules.json` (any SentenceTransformer, and every checkpoint that this package exports) says itself
     how it pools: `pooling` may be left out, and is an error if it differs. A plain encoder is pooled by `pooling`, or
-    by the mean with a line that says so.
+    by the mean with a line that says so. A file named .txt or .vec (.gz) holds word vectors, which are averaged.
 
     Args:
-        model_name_or_path: the folder or id.
+        model_name_or_path: the folder, id or file.
         pooling: one of `POOLINGS`: `cls` the last layer's first token; `mean`, `max` over the last layer's tokens;
             `first-last`, `top-two` the mean over tokens of the average of the first and last (`hidden_states[1]` and
-            `[-1]`), or of the last two layers; `pooler` the model's own pooler output.
+            `[-1]`), or of the last two layers; `pooler` the model's own pooler output; `glove` averages the word
+            vectors of a file whatever its name.
         max_seq_length: tokens per sentence with special tokens, longer ones are truncated; None keeps the model's.
         batch_size: sentences per forward pass.
         device: for example `cpu` or `cuda:0`; None takes an accelerator if there is one.
@@ -101,10 +107,14 @@ def load_embedder(
             for the model, or max_seq_length exceeds the model's positions.
     """
     name = str(model_name_or_path)
-    if pooling is not None and pooling not in POOLINGS:
-        raise UserError(f"unknown pooling {pooling!r}; known: {', '.join(POOLINGS)}")
+    if pooling not in (None, WORD_VECTORS, *POOLINGS):
+        raise UserError(f"unknown pooling {pooling!r}; known: {', '.join((*POOLINGS, WORD_VECTORS))}")
     if batch_size < 1:
         raise UserError(f"batch_size must be at least 1, not {batch_size}")
+    if is_word_vectors(name, pooling) and not Path(name).is_dir():
+        return _word_vectors(name, pooling, max_seq_length, batch_size, device)
+    if pooling == WORD_VECTORS:
+        raise UserError(f"{name} is a folder; --pooling {WORD_VECTORS} averages the word vectors of a text file")
     _check_folder(name)
     try:
         saved = layout.find(name, "modules.json") is not None
@@ -135,17 +145,35 @@ def load_embedder(
     model.float().eval()
     _limit_length(model, max_seq_length)
     backbone = getattr(model[0], "auto_model", None)
-    description = {
+    revision = getattr(getattr(backbone, "config", None), "_commit_hash", None)
+    about = {"revision": revision, "method": _saved_method(name), "max_seq_length": model.max_seq_length}
+    return Embedder(model, batch_size, _description(name, model, pooling) | about)
+
+
+def _word_vectors(
+    name: str, pooling: str | None, max_seq_length: int | None, batch_size: int, device: str | None
+) -> Embedder:
+    """The embedder of a file of word vectors; their average is a mean, so that name for it is accepted."""
+    if pooling not in (None, "mean", WORD_VECTORS):
+        raise UserError(f"--pooling {pooling} does not fit word vectors ({name}), which are averaged: leave it out")
+    if max_seq_length is not None:
+        raise UserError(f"the word vectors of {name} take sentences of any length: leave --max_seq_length out")
+    model = load_word_vectors(name, device)
+    return Embedder(model, batch_size, _description(name, model, WORD_VECTORS))
+
+
+def _description(name: str, model: SentenceTransformer, pooling: str) -> dict[str, Any]:
+    """What is said of any model."""
+    return {
         "model": name,
-        "revision": getattr(getattr(backbone, "config", None), "_commit_hash", None),
-        "method": _saved_method(name),
+        "revision": None,
+        "method": None,
         "pooling": pooling,
-        "max_seq_length": model.max_seq_length,
+        "max_seq_length": None,
         "dtype": "float32",
         "device": str(model.device),
         "dimension": int(model.encode("dimension", show_progress_bar=False).shape[0]),
     }
-    return Embedder(model, batch_size, description)
 
 
 def _check_folder(name: str) -> None:

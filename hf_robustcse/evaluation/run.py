@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,8 @@ from hf_robustcse.data import VIEWS, load_corpus
 from hf_robustcse.distributed import rank
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation import pictures as drawing
-from hf_robustcse.evaluation import sts, transfer
+from hf_robustcse.evaluation import sts, transfer, uncertainty
+from hf_robustcse.evaluation.baselines import whiten_tasks
 from hf_robustcse.evaluation.embedders import load_embedder
 from hf_robustcse.evaluation.geometry import evaluate_geometry
 from hf_robustcse.evaluation.probes import ProbeText, batch_sizes, evaluate_probes, probe_text
@@ -41,6 +43,10 @@ def run_evaluation(
     geometry_batch_sizes: Sequence[int] | None = None,
     geometry_noise: float = 0.2,
     pictures: str | Path | None = None,
+    bootstrap: int | None = None,
+    whitening: bool = False,
+    whitening_text: str | Path | None = None,
+    whitening_dim: int | None = None,
     argv: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Evaluate a model, each distinct sentence encoded once over all tasks; prints the table.
@@ -58,7 +64,7 @@ def run_evaluation(
         batch_size: sentences per forward pass.
         device: as in `load_embedder`.
         strict: whether an absent member of a group is an error.
-        seed: of whatever the geometry draws at random, and of the folds of the transfer tasks.
+        seed: of whatever the geometry draws at random, of the folds of the transfer tasks, and of the bootstrap.
         sst2_train: what SST2 trains on, see `transfer.load_transfer`.
         geometry_text: a corpus file (`data.load_corpus`) whose sentences are probed in place of those of STS-B dev,
             which may be absent then.
@@ -66,6 +72,11 @@ def run_evaluation(
         geometry_batch_sizes: as in `probes.top_negatives`.
         geometry_noise: as in `probes.probe_text`.
         pictures: the folder of the geometry's pictures; None puts them beside `output_json`, if that is given.
+        bootstrap: resamples for the interval of each STS score (`uncertainty`); none with 0 or None.
+        whitening: whether to whiten the embeddings, of STS tasks only, see `baselines.whiten_tasks`; the next two imply
+            it.
+        whitening_text: a corpus to fit the whitening on, instead of the scored sentences.
+        whitening_dim: how many dimensions the whitening keeps.
         argv: the command's words, for the record.
 
     Returns:
@@ -77,12 +88,17 @@ def run_evaluation(
     """
     if output_json is not None and Path(output_json).is_dir():
         raise UserError(f"--output_json {output_json} is a folder: name a file")
+    bootstrap = bootstrap or 0
+    uncertainty.check_samples(bootstrap)
     tasks = [name.lower() for name in tasks]
     if "geometry" not in tasks and (geometry_text is not None or pictures is not None):
         option = "--pictures" if geometry_text is None else "--geometry_text"
         raise UserError(f"{option} belongs to the geometry: add geometry to --tasks")
     if pictures is not None and Path(pictures).exists() and not Path(pictures).is_dir():
         raise UserError(f"--pictures {pictures} is a file: name a folder")
+    if is_whitened(whitening, whitening_text, whitening_dim):
+        if other := [name for name in tasks if name == "geometry" or name == "transfer" or transfer.find_task(name)]:
+            raise UserError(f"--whitening is for STS tasks only: evaluate {', '.join(other)} without it")
     classified = [name for name in tasks if name == "transfer" or transfer.find_task(name)]
     loaded, missing = load_tasks([name for name in tasks if name not in classified], data_dir, split, strict)
     if classified and split != "test":
@@ -98,8 +114,15 @@ def run_evaluation(
     sets = [data.sentences for data in (*loaded, *rows, *filter(None, [geometry]))]
     if probed is not None:
         sets += [probed.sentences, probed.perturbed]
-    embeddings = sts.Embeddings(embedder, (sentence for sentences in sets for sentence in sentences))
-    scores = sts.evaluate_tasks(embeddings, loaded)
+    whitened = is_whitened(whitening, whitening_text, whitening_dim)
+    embeddings = embedder if whitened else sts.Embeddings(embedder, itertools.chain.from_iterable(sets))
+    by_task, protocol = embed_tasks(embeddings, loaded, whitening, whitening_text, whitening_dim)
+    scores = sts.evaluate_tasks(by_task, loaded)
+    for data in loaded if bootstrap else ():
+        cosines, gold = by_task[data.key].cosines(data.pairs), data.gold
+        scores["tasks"][data.key] |= uncertainty.spearman_interval(
+            cosines, gold, samples=bootstrap, seed=seed, name=data.key
+        )
     records = {data.key: task_record(scores["tasks"][data.key], data) for data in loaded}
     if geometry is not None:
         metrics = evaluate_geometry(embeddings, geometry.pairs, seed=seed)
@@ -118,7 +141,9 @@ def run_evaluation(
         revision=about["revision"],
         device=about["device"],
     )
-    results["protocol"].update({name: about[name] for name in ("pooling", "max_seq_length", "dtype")})
+    results["protocol"].update({name: about[name] for name in ("pooling", "max_seq_length", "dtype")} | protocol)
+    if bootstrap:
+        results["protocol"]["bootstrap"] = {"samples": bootstrap, "level": uncertainty.LEVEL, "resampled": "pairs"}
     if rows:
         results["protocol"]["transfer"] = {
             "classifier": "logistic regression with an L2 penalty, scikit-learn's lbfgs",
@@ -134,6 +159,40 @@ def run_evaluation(
     if probed is not None and (output_json or pictures):
         _draw(results, output_json, pictures)
     return results
+
+
+def is_whitened(whitening: bool, text: str | Path | None, dim: int | None) -> bool:
+    """Whether the options of the whitening ask for it: each of them does."""
+    return whitening or text is not None or dim is not None
+
+
+def embed_tasks(
+    encode: sts.Encode,
+    tasks: Sequence[sts.StsData],
+    whitening: bool = False,
+    whitening_text: str | Path | None = None,
+    whitening_dim: int | None = None,
+) -> tuple[dict[str, sts.Embeddings], dict[str, Any]]:
+    """The unit embeddings of each task, each distinct sentence encoded once, and what the protocol says of them.
+
+    Args:
+        encode: n strings -> (n, d) array or tensor.
+        tasks: the loaded tasks.
+        whitening: as in `run_evaluation`, as the next two.
+        whitening_text: see there.
+        whitening_dim: see there.
+
+    Returns:
+        `StsData.key` -> embeddings, and {} or {`whitening`: ...}.
+
+    Raises:
+        UserError: as in `baselines.whiten_tasks`.
+    """
+    if is_whitened(whitening, whitening_text, whitening_dim):
+        embeddings, about = whiten_tasks(encode, tasks, text=whitening_text, dim=whitening_dim)
+        return embeddings, {"whitening": about}
+    shared = sts.Embeddings(encode, (sentence for data in tasks for sentence in data.sentences))
+    return dict.fromkeys((data.key for data in tasks), shared), {}
 
 
 def _load_geometry(
@@ -266,13 +325,16 @@ def format_tables(results: Mapping[str, Any]) -> str:
         Lines of text.
     """
     lines = [f"model {results['model']}, pooling {results['protocol']['pooling']}"]
+    if whitening := results["protocol"].get("whitening"):
+        lines[0] += f", whitened, fitted on {whitening['fitted_on']}"
     scored = {name: record for name, record in results["tasks"].items() if "spearman" in record}
+    ends = ("low", "high") if "bootstrap" in results["protocol"] else ()
     for split in dict.fromkeys(record["split"] for record in scored.values()):
-        lines += ["", f"Spearman x100, all; split: {split}", _row("task", "all", "mean", "wmean", "n")]
+        lines += ["", f"Spearman x100, all; split: {split}", _row("task", "all", "mean", "wmean", "n", *ends)]
         for name, record in scored.items():
             if record["split"] == split:
                 values = (record["spearman"], record["spearman_mean"], record["spearman_wmean"], record["n"])
-                lines.append(_row(name, *values))
+                lines.append(_row(name, *values, *(record[f"spearman_{end}"] for end in ends)))
         absent = _missing(results, sts.STS_TEST)
         if split == "test" and (results["averages"]["sts"] is not None or absent):
             lines += [_row("average", results["averages"]["sts"]), *absent]

@@ -165,6 +165,11 @@ class StsData:
         return [pair for pairs in self.subsets.values() for pair in pairs]
 
     @cached_property
+    def gold(self) -> np.ndarray:
+        """The gold scores (n,) of `pairs`."""
+        return np.array([score for *_, score in self.pairs])
+
+    @cached_property
     def sentences(self) -> list[str]:
         """The distinct sentences, in order of first appearance."""
         return _distinct(self.pairs)
@@ -355,6 +360,31 @@ def _distinct(pairs: Iterable[Pair]) -> list[str]:
     return list(dict.fromkeys(sentence for pair in pairs for sentence in pair[:2]))
 
 
+def encode_rows(encode: Encode, sentences: Sequence[str]) -> np.ndarray:
+    """The embeddings of sentences as a checked array.
+
+    Args:
+        encode: called once with the sentences as they are.
+        sentences: n strings.
+
+    Returns:
+        (n, d) float64.
+
+    Raises:
+        UserError: if an embedding is not finite.
+        ValueError: if `encode` returns another shape than (n, d).
+    """
+    rows = encode(list(sentences))
+    if hasattr(rows, "detach"):
+        rows = rows.detach().to("cpu").double()  # numpy knows no bfloat16
+    rows = np.asarray(rows, dtype=np.float64)
+    if rows.ndim != 2 or rows.shape[0] != len(sentences):
+        raise ValueError(f"encode returned shape {rows.shape} for {len(sentences)} sentences, expected (n, d)")
+    if broken := int((~np.isfinite(rows).all(axis=1)).sum()):
+        raise UserError(f"{broken} of {len(rows)} embeddings hold a NaN or an infinity: the model is broken")
+    return rows
+
+
 class Embeddings:
     """The unit embeddings of a set of sentences, each distinct one encoded exactly once; itself an `encode` callable.
 
@@ -374,14 +404,7 @@ class Embeddings:
 
     def __init__(self, encode: Encode, sentences: Iterable[str]) -> None:
         self.index = {sentence: row for row, sentence in enumerate(dict.fromkeys(sentences))}
-        rows = encode(list(self.index))
-        if hasattr(rows, "detach"):
-            rows = rows.detach().to("cpu").double()  # numpy knows no bfloat16
-        rows = np.asarray(rows, dtype=np.float64)
-        if rows.ndim != 2 or rows.shape[0] != len(self.index):
-            raise ValueError(f"encode returned shape {rows.shape} for {len(self.index)} sentences, expected (n, d)")
-        if broken := int((~np.isfinite(rows).all(axis=1)).sum()):
-            raise UserError(f"{broken} of {len(rows)} embeddings hold a NaN or an infinity: the model is broken")
+        rows = encode_rows(encode, list(self.index))
         self.norms = np.linalg.norm(rows, axis=1, keepdims=True)
         self.unit = np.divide(rows, self.norms, out=np.zeros_like(rows), where=self.norms > 0)
 
@@ -392,6 +415,13 @@ class Embeddings:
     def rows_of(self, sentences: Sequence[str]) -> list[int]:
         """The row of each of n sentences that were encoded."""
         return [self.index[sentence] for sentence in sentences]
+
+    def cosines(self, pairs: Sequence[Pair]) -> np.ndarray:
+        """The cosine similarities (n,) of pairs whose sentences were encoded; a zero embedding has 0 with all."""
+        left, right = (self([pair[side] for pair in pairs]) for side in (0, 1))
+        # Rounded, so that equal similarities are ties: the unit vectors of a pair of identical sentences (STS12 has 61
+        # such pairs) have a product of 1 give or take 1e-16, and ranking that noise moves a subset's figure by 0.1.
+        return np.einsum("nd,nd->n", left, right).round(12)
 
 
 def spearman(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray, *, name: str) -> float:
@@ -438,10 +468,7 @@ def evaluate_pairs(encode: Encode, subsets: Mapping[str, Sequence[Pair]]) -> dic
     embeddings = Embeddings(encode, _distinct(pair for pairs in subsets.values() for pair in pairs))
     cosines, golds, scores = [], [], {}
     for name, pairs in subsets.items():
-        left, right = (embeddings([pair[side] for pair in pairs]) for side in (0, 1))
-        # Rounded, so that equal similarities are ties: the unit vectors of a pair of identical sentences (STS12 has 61
-        # such pairs) have a product of 1 give or take 1e-16, and ranking that noise moves a subset's figure by 0.1.
-        cosines.append(np.einsum("nd,nd->n", left, right).round(12))
+        cosines.append(embeddings.cosines(pairs))
         golds.append([pair[2] for pair in pairs])
         scores[name] = {"spearman": 100 * spearman(cosines[-1], golds[-1], name=name), "n": len(pairs)}
     each, sizes = [score["spearman"] for score in scores.values()], [score["n"] for score in scores.values()]
@@ -454,11 +481,12 @@ def evaluate_pairs(encode: Encode, subsets: Mapping[str, Sequence[Pair]]) -> dic
     }
 
 
-def evaluate_tasks(encode: Encode, tasks: Sequence[StsData]) -> dict[str, Any]:
+def evaluate_tasks(encode: Encode | Mapping[str, Encode], tasks: Sequence[StsData]) -> dict[str, Any]:
     """Score several tasks, encoding each distinct sentence once over all of them.
 
     Args:
-        encode: n strings -> (n, d) array or tensor.
+        encode: n strings -> (n, d) array or tensor; or `StsData.key` -> such a callable, where each task has embeddings
+            of its own (`baselines.whiten_tasks`).
         tasks: the loaded tasks, of any splits.
 
     Returns:
@@ -466,10 +494,12 @@ def evaluate_tasks(encode: Encode, tasks: Sequence[StsData]) -> dict[str, Any]:
         `averages`: {`sts`: the plain mean of "all" over the seven test sets, or None if any is not among `tasks`};
         `missing`: which of the seven are not.
     """
-    embeddings = Embeddings(encode, (sentence for data in tasks for sentence in data.sentences))
+    if not isinstance(encode, Mapping):
+        embeddings = Embeddings(encode, (sentence for data in tasks for sentence in data.sentences))
+        encode = dict.fromkeys((data.key for data in tasks), embeddings)
     scores = {}
     for data in tasks:
-        scores[data.key] = evaluate_pairs(embeddings, data.subsets)
+        scores[data.key] = evaluate_pairs(encode[data.key], data.subsets)
         if not data.subsets_known:
             scores[data.key].update(spearman_mean=None, spearman_wmean=None)
     missing = [name for name in STS_TEST if name not in scores]

@@ -1,0 +1,162 @@
+"""Two models, or two sets of runs, on the same STS pairs: which is better, or that it cannot be told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hf_robustcse.errors import UserError
+from hf_robustcse.evaluation import transfer, uncertainty
+from hf_robustcse.evaluation.embedders import load_embedder
+from hf_robustcse.evaluation.results import base_results, command_line, task_record
+from hf_robustcse.evaluation.run import embed_tasks, load_tasks
+from hf_robustcse.files import write_json
+
+SAMPLES = 1000
+
+
+def run_comparison(
+    a: str,
+    b: str,
+    tasks: Sequence[str],
+    data_dir: str | Path | None = None,
+    *,
+    split: str = "test",
+    output_json: str | Path | None = None,
+    pooling: str | None = None,
+    max_seq_length: int | None = None,
+    batch_size: int = 64,
+    device: str | None = None,
+    strict: bool = False,
+    seed: int = 0,
+    bootstrap: int | None = None,
+    whitening: bool = False,
+    whitening_text: str | Path | None = None,
+    whitening_dim: int | None = None,
+    argv: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Evaluate A and B on the same pairs and bootstrap the difference; prints the table.
+
+    Args:
+        a: a model as in `run_evaluation`, or the folder of a run of several seeds, of which every seed is evaluated.
+        b: the other.
+        tasks: STS tasks, as in `run_evaluation`.
+        data_dir: see there, as for the options not named here; those of the model hold for A and B.
+        split: see there.
+        output_json: see there.
+        pooling: see there.
+        max_seq_length: see there.
+        batch_size: see there.
+        device: see there.
+        strict: see there.
+        seed: of the bootstrap.
+        bootstrap: resamples; None for 1000.
+        whitening: see there.
+        whitening_text: see there.
+        whitening_dim: see there.
+        argv: see there.
+
+    Returns:
+        What the JSON holds: `a` and `b`, each the list of its models with `model`, `revision`, `method`, `pooling`,
+        `max_seq_length`; `tasks` and `mean` of `uncertainty.compare` (a task also with the split, source and checksum
+        of its pairs); and as in `run_evaluation` `missing`, `protocol`, `seed`, `command`, `library_versions`,
+        `device`.
+
+    Raises:
+        UserError: for a task that is no STS task, too few resamples, and as in `run_evaluation`.
+    """
+    if output_json is not None and Path(output_json).is_dir():
+        raise UserError(f"--output_json {output_json} is a folder: name a file")
+    samples = SAMPLES if bootstrap is None else bootstrap
+    uncertainty.check_samples(samples, off=False)
+    tasks = [name.lower() for name in tasks]
+    if other := [name for name in tasks if name in ("geometry", "transfer") or transfer.find_task(name)]:
+        raise UserError(f"--compare knows STS tasks only: leave {', '.join(other)} out")
+    loaded, missing = load_tasks(tasks, data_dir, split, strict)
+    models: dict[str, list[dict[str, Any]]] = {}
+    cosines: dict[str, dict[str, np.ndarray]] = {}
+    for side, name in (("a", a), ("b", b)):
+        models[side], rows = [], []
+        for run in _runs(name):
+            embedder = load_embedder(
+                run, pooling=pooling, max_seq_length=max_seq_length, batch_size=batch_size, device=device
+            )
+            embeddings, protocol = embed_tasks(embedder, loaded, whitening, whitening_text, whitening_dim)
+            rows.append({data.key: embeddings[data.key].cosines(data.pairs) for data in loaded})
+            about = ("model", "revision", "method", "pooling", "max_seq_length", "dtype")
+            models[side].append({key: embedder.description[key] for key in about} | protocol)
+            used = embedder.description["device"]
+        cosines[side] = {data.key: np.stack([row[data.key] for row in rows]) for data in loaded}
+    gold = {data.key: data.gold for data in loaded}
+    scores = uncertainty.compare(cosines["a"], cosines["b"], gold, samples=samples, seed=seed)
+    base = base_results(model="", method=None, seed=seed, command=command_line(argv), device=used)
+    kept = ("library_versions", "device", "seed", "command", "protocol")
+    results = {**models, **{key: base[key] for key in kept}}
+    results["protocol"]["bootstrap"] = {"samples": samples, "level": uncertainty.LEVEL, "resampled": "pairs"}
+    results["tasks"] = {data.key: task_record(scores["tasks"][data.key], data) for data in loaded}
+    results["mean"], results["missing"] = scores["mean"], missing
+    print(format_comparison(results))
+    if output_json is not None:
+        write_json(output_json, results)
+    return results
+
+
+def _runs(name: str) -> list[str]:
+    """The models of one side: those of the `seed-*` folders of a run of several seeds, or `name` itself."""
+    found = [path for path in Path(name).glob("seed-*") if re.fullmatch(r"seed-\d+", path.name) and _is_model(path)]
+    if len(found) > 1 or (found and not _is_model(Path(name))):
+        return [str(path) for path in sorted(found, key=lambda path: int(path.name.removeprefix("seed-")))]
+    return [name]
+
+
+def _is_model(folder: Path) -> bool:
+    return any((folder / file).is_file() for file in ("config.json", "modules.json"))
+
+
+def format_comparison(results: Mapping[str, Any]) -> str:
+    """The table that the command prints.
+
+    Args:
+        results: the object that `run_comparison` returns.
+
+    Returns:
+        Lines of text.
+    """
+    lines = []
+    for side in ("a", "b"):
+        models = results[side]
+        name = models[0]["model"] if len(models) == 1 else f"{Path(models[0]['model']).parent}, {len(models)} seeds"
+        lines.append(f"{side.upper()}  {name}, pooling {models[0]['pooling']}")
+        if whitening := models[0].get("whitening"):
+            lines[-1] += f", whitened, fitted on {whitening['fitted_on']}"
+    bootstrap = results["protocol"]["bootstrap"]
+    lines += [
+        "",
+        f"Spearman x100, all; B-A with its {100 * bootstrap['level']:.0f} % interval "
+        f"over {bootstrap['samples']} resamples of the pairs",
+        _row("task", "A", "B", "B-A", "low", "high", ""),
+    ]
+    number = len(results["tasks"])
+    rows = dict(results["tasks"])
+    if number > 1:
+        rows[f"mean of {number}"] = results["mean"]
+    for name, record in rows.items():
+        sides = (_score(record[side], record[f"{side}_std"]) for side in ("a", "b"))
+        numbers = (f"{record[key]:+.2f}" for key in ("difference", "low", "high"))
+        lines.append(_row(name, *sides, *numbers, record["verdict"]))
+    if any(len(results[side]) > 1 for side in ("a", "b")):
+        lines.append("± is the standard deviation over seeds; the interval is over pairs only")
+    return "\n".join(lines)
+
+
+def _score(mean: float, std: float | None) -> str:
+    return f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:.2f}"
+
+
+def _row(name: str, a: str, b: str, *rest: str) -> str:
+    numbers = "".join(f"{cell:>8}" for cell in rest[:-1])
+    return f"{name:<14}{a:>15}{b:>15}{numbers}  {rest[-1]}".rstrip()
