@@ -1,0 +1,49 @@
+"""`hf-robustcse COMMAND ...`: the commands that need no launcher, each a module with `add_arguments` and `run`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from hf_robustcse.errors import UserError, command
+
+COMMANDS: dict[str, tuple[str, str]] = {}
+"""Command -> the module that holds it, and its line of help."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints are `UserError`s: one line, exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what argparse would print with its usage."""
+        raise UserError(f"{message} (see {self.prog} --help)")
+
+
+@command
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run one command.
+
+    Args:
+        argv: the words behind `hf-robustcse`; None takes the process's.
+
+    Raises:
+        SystemExit: with code 2 for bad input, 0 for `--help`.
+    """
+    words = sys.argv[1:] if argv is None else list(argv)
+    parser = Parser(prog="hf-robustcse", description=__doc__, allow_abbrev=False)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    parsers = {
+        name: commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        for name, (_, text) in COMMANDS.items()
+    }
+    # Only the module of the command that was asked for is imported: help and usage errors need not load torch.
+    module = None
+    if words and words[0] in COMMANDS:
+        module = importlib.import_module(COMMANDS[words[0]][0])
+        module.add_arguments(parsers[words[0]])
+    options = vars(parser.parse_args(words))
+    del options["command"]
+    module.run(**options, argv=[parser.prog, *words])
