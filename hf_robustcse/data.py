@@ -555,7 +555,7 @@ def _read_columns(path: Path) -> list[str] | None:
             return list(file.schema_arrow.names)
     if extension in (".csv", ".tsv"):
         return _table_header(path, table_records(path))
-    return next((list(record) for _, record in _json_records(path) if record is not None), None)
+    return next((list(record) for _, record in json_records(path) if record is not None), None)
 
 
 def _read_rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -659,8 +659,15 @@ def _table_rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, ...
             raise _bad_line(path, number, f"has {len(fields)} fields, the header has {len(names)}; {remedy}")
 
 
-def _json_records(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    """(line number, object) of each line, None for a blank one."""
+def json_records(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    """(line number, object) of each line of a file of JSON lines, None for a blank one.
+
+    Args:
+        path: the file, in UTF-8; `.gz` is unpacked.
+
+    Raises:
+        UserError: naming file and line, if it cannot be read.
+    """
     for number, line in enumerate(_lines(path), start=1):
         if not line.strip():
             yield number, None
@@ -676,7 +683,7 @@ def _json_records(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
 
 
 def _json_rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    for number, record in _json_records(path):
+    for number, record in json_records(path):
         if record is None:
             yield ("",) * len(columns)
             continue

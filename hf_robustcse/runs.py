@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import copy
 import dataclasses
 import difflib
@@ -23,7 +24,7 @@ import torch
 import transformers
 import yaml
 from accelerate.utils import broadcast_object_list
-from transformers import HfArgumentParser, set_seed
+from transformers import HfArgumentParser, TrainingArguments, set_seed
 
 from hf_robustcse.data import ContrastiveCollator, Corpus, load_corpus, tokenize_corpus
 from hf_robustcse.distributed import world_size
@@ -162,9 +163,48 @@ class Arguments:
     recipe: str | None = None
 
 
-class _Parser(HfArgumentParser):
+class OptionParser(HfArgumentParser):
+    """The parser of a training command: dataclasses, and a recipe in front that the command line overrides."""
+
+    def __init__(self, types: Sequence[type]) -> None:
+        super().__init__(list(types), allow_abbrev=False)
+        self.add_argument("recipe", nargs="?", help="YAML file of option: value pairs; the command line overrides it")
+
     def error(self, message: str) -> NoReturn:
+        """Raise what argparse would print."""
         raise UserError(f"{message}; --help lists all options")
+
+    def read(self, words: Sequence[str]) -> argparse.Namespace:
+        """Parse the words of a command line.
+
+        Raises:
+            UserError: for an unknown option, naming the nearest known one, or a bad value.
+        """
+        namespace, unknown = self.parse_known_args(list(words))
+        if unknown:
+            known = [option for action in self._actions for option in action.option_strings]
+            near = difflib.get_close_matches(unknown[0].split("=")[0], known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else "; --help lists all options"
+            raise UserError(f"unknown argument {unknown[0]}{hint}")
+        return namespace
+
+    def make(self, namespace: argparse.Namespace) -> list[Any]:
+        """One object of each dataclass.
+
+        Raises:
+            UserError: if one refuses its values.
+        """
+        values = vars(namespace)
+        try:
+            made = [
+                kind(**{f.name: values[f.name] for f in dataclasses.fields(kind) if f.init and f.name in values})
+                for kind in self.dataclass_types
+            ]
+        except ValueError as error:  # the training arguments check themselves
+            raise UserError(str(error)) from error
+        for training in (one for one in made if isinstance(one, TrainingArguments)):
+            training.output_dir = values["output_dir"]  # the stock default is one folder for all runs
+        return made
 
 
 def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
@@ -179,35 +219,16 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
     argv = list(sys.argv[1:] if argv is None else argv)
     option_types = [kind.Options for kind in METHODS.values() if dataclasses.fields(kind.Options)]
     types = [ModelArguments, DataArguments, RobustCSETrainingArguments, RunArguments, *option_types]
-    parser = _Parser(types, allow_abbrev=False)
-    parser.add_argument("recipe", nargs="?", help="YAML file of option: value pairs; the command line overrides it")
-
-    def parse(arguments: list[str]) -> tuple[Any, ...]:
-        namespace, unknown = parser.parse_known_args(arguments)
-        if unknown:
-            known = [option for action in parser._actions for option in action.option_strings]
-            near = difflib.get_close_matches(unknown[0].split("=")[0], known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else "; --help lists all options"
-            raise UserError(f"unknown argument {unknown[0]}{hint}")
-        return namespace
-
-    given = parse(argv)
+    parser = OptionParser(types)
+    given = parser.read(argv)
     if given.variant not in VARIANTS:
         raise UserError(f"--variant must be one of {', '.join(VARIANTS)}, not {given.variant!r}")
     recipe = recipe_arguments(Path(given.recipe), given.variant) if given.recipe else []
-    embedded = parse(recipe + argv).model_name_or_path is None
+    embedded = parser.read(recipe + argv).model_name_or_path is None
     if embedded and EMBEDDED_RECIPE.is_file():
         recipe = recipe_arguments(EMBEDDED_RECIPE, given.variant) + recipe
-    namespace = vars(parse(recipe + argv))
-    try:
-        parsed = [
-            kind(**{f.name: namespace[f.name] for f in dataclasses.fields(kind) if f.init and f.name in namespace})
-            for kind in types
-        ]
-    except ValueError as error:  # the training arguments check themselves
-        raise UserError(str(error)) from error
+    parsed = parser.make(parser.read(recipe + argv))
     model, data, training, run = parsed[:4]
-    training.output_dir = namespace["output_dir"]  # the stock default is one folder for all runs
     used = build(model.method).options()
     for options in parsed[4:]:
         for name, value in dataclasses.asdict(options).items():
@@ -277,7 +298,9 @@ def run(arguments: Arguments) -> dict[str, Any]:
             "warning: accelerate launch starts one process on a CPU whatever --num_processes says; for several use "
             f"torchrun --nproc_per_node N {arguments.command} --use_cpu"
         )
-    _settle_output_dir(arguments)
+    name = "embedded" if arguments.embedded else Path(arguments.model.model_name_or_path).name
+    default = Path("runs") / f"{arguments.model.method}-{name}"
+    settle_output_dir(training, default, arguments.run.overwrite_output_dir)
     seeds = arguments.run.seeds or [training.seed]
     if len(set(seeds)) < len(seeds):
         raise UserError(f"--seeds {' '.join(map(str, seeds))} names a seed twice")
@@ -308,27 +331,33 @@ def run(arguments: Arguments) -> dict[str, Any]:
     return _summarise_seeds(root, seeds, results, training.should_save)
 
 
-def _settle_output_dir(arguments: Arguments) -> None:
-    """Choose the default folder, or refuse one that holds another run, the same on every process."""
-    training = arguments.training
+def settle_output_dir(training: TrainingArguments, default: Path, overwrite: bool) -> None:
+    """Choose the default folder, or refuse one that holds another run, the same on every process.
+
+    Args:
+        training: its `output_dir` is set where it is None.
+        default: the folder to choose then, or the first of `default-2`, `default-3`, ... that does not exist.
+        overwrite: whether a run that is there is removed.
+
+    Raises:
+        UserError: for a folder that cannot be used.
+    """
     problem = None
     if training.process_index == 0:
         if training.output_dir is None:
-            name = "embedded" if arguments.embedded else Path(arguments.model.model_name_or_path).name
-            base = Path("runs") / f"{arguments.model.method}-{name}"
-            tries = (base.with_name(f"{base.name}-{i}") if i > 1 else base for i in range(1, 10**6))
+            tries = (default.with_name(f"{default.name}-{i}") if i > 1 else default for i in range(1, 10**6))
             training.output_dir = str(next(path for path in tries if not path.exists()))
         folder = Path(training.output_dir)
         if folder.exists() and not folder.is_dir():
             problem = f"--output_dir {folder} is a file"
         elif training.resume_from_checkpoint and not holds_run(folder):
             problem = f"there is no run to resume in {folder}: check --output_dir"
-        elif not training.resume_from_checkpoint and not arguments.run.overwrite_output_dir and holds_run(folder):
+        elif not training.resume_from_checkpoint and not overwrite and holds_run(folder):
             problem = (
                 f"--output_dir {folder} holds another run: choose a new one, go on with "
                 "--resume_from_checkpoint last, or pass --overwrite_output_dir"
             )
-        elif arguments.run.overwrite_output_dir and holds_run(folder):
+        elif overwrite and holds_run(folder):
             _remove_run(folder)
     if world_size() > 1:
         shared = [training.output_dir, problem]
@@ -503,7 +532,7 @@ def _last_checkpoint(folder: Path) -> str | None:
     return max(found)[1] if found else None
 
 
-def _resume_point(training: RobustCSETrainingArguments, manifest: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
+def resume_point(training: TrainingArguments, manifest: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
     """The checkpoint to go on from, and the manifest of the run that it belongs to."""
     folder = Path(training.output_dir)
     wanted = training.resume_from_checkpoint
@@ -529,7 +558,7 @@ def _resume_point(training: RobustCSETrainingArguments, manifest: dict[str, Any]
     return str(wanted), before
 
 
-def _git_commit() -> str | None:
+def git_commit() -> str | None:
     try:
         return subprocess.run(
             ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"],
@@ -564,7 +593,7 @@ def _manifest(arguments: Arguments, corpus: Corpus, dev: dict[str, StsData], mod
         },
         "status": "running",
         "command": arguments.command,
-        "git_commit": _git_commit(),
+        "git_commit": git_commit(),
         "arguments": {
             "model": dataclasses.asdict(arguments.model),
             "data": dataclasses.asdict(arguments.data),
@@ -598,7 +627,7 @@ def _run_one(arguments: Arguments, corpus: Corpus, dev: dict[str, StsData], test
     collator = ContrastiveCollator(model.tokenizer, model.method.collate if reads else None)
     trainer = RobustCSETrainer(model, training, train_dataset=tokens, data_collator=collator, eval_dataset=dev)
     manifest = _manifest(arguments, corpus, dev, model)
-    checkpoint, earlier = _resume_point(training, manifest)
+    checkpoint, earlier = resume_point(training, manifest)
     resumed_at = json.loads((Path(checkpoint) / "trainer_state.json").read_text())["global_step"] if checkpoint else 0
     negatives = manifest["negatives"]
     steps = training.gradient_accumulation_steps

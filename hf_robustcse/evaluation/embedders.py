@@ -146,7 +146,7 @@ def load_embedder(
     _limit_length(model, max_seq_length)
     backbone = getattr(model[0], "auto_model", None)
     revision = getattr(getattr(backbone, "config", None), "_commit_hash", None)
-    about = {"revision": revision, "method": _saved_method(name), "max_seq_length": model.max_seq_length}
+    about = {"revision": revision, "method": saved_method(name), "max_seq_length": model.max_seq_length}
     return Embedder(model, batch_size, _description(name, model, pooling) | about)
 
 
@@ -246,7 +246,7 @@ def _limit_length(model: SentenceTransformer, max_seq_length: int | None) -> Non
         model.max_seq_length = max_seq_length
 
 
-def _saved_method(name: str) -> str | None:
+def saved_method(name: str) -> str | None:
     """The training method that an exported checkpoint records."""
     path = layout.find(name, layout.CONFIG)
     if path is None:

@@ -1,0 +1,481 @@
+"""Fine-tune an encoder on a labelled task with the stock trainer, and score it on the normal and the robust set."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+import transformers
+from transformers import AutoConfig, AutoTokenizer, Trainer, TrainingArguments, set_seed
+
+from hf_robustcse.distributed import rank, world_size
+from hf_robustcse.errors import UserError
+from hf_robustcse.evaluation.embedders import saved_method
+from hf_robustcse.evaluation.results import base_results, command_line, library_versions
+from hf_robustcse.evaluation.robust_sets import OPERATORS, invariance_rate, robust_set, save_robust_set
+from hf_robustcse.evaluation.sts import MissingData
+from hf_robustcse.files import write_json
+from hf_robustcse.finetune.kinds import Kind, make_kind
+from hf_robustcse.finetune.tasks import POOLED, SOURCES, TASKS, Split, Task, find_task, load_split
+from hf_robustcse.runs import EMBEDDED_ENCODER, OptionParser, recipe_arguments, resume_point, say, settle_output_dir
+
+
+@dataclasses.dataclass
+class TaskArguments:
+    """What is fine-tuned, on what, and how its robustness is measured."""
+
+    task: str | None = dataclasses.field(default=None, metadata={"help": f"One of {', '.join(TASKS)}."})
+    model_name_or_path: str | None = dataclasses.field(
+        default=None, metadata={"help": "Folder or Hub id of an encoder (default: the embedded tiny one)."}
+    )
+    model_revision: str | None = dataclasses.field(default=None, metadata={"help": "Branch, tag or commit."})
+    data_dir: str | None = dataclasses.field(
+        default=None, metadata={"help": "Folder with nli/SNLI/train.jsonl.gz and so on (default: the Hub)."}
+    )
+    max_seq_length: int | None = dataclasses.field(
+        default=None, metadata={"help": "Tokens of an example at most (default: the task's, or the model's if less)."}
+    )
+    max_train_samples: int | None = dataclasses.field(
+        default=None, metadata={"help": "Train on a random sample of so many rows."}
+    )
+    max_eval_samples: int | None = dataclasses.field(
+        default=None, metadata={"help": "Score a random sample of so many rows of each set, the same for every seed."}
+    )
+    robust_operators: list[str] | None = dataclasses.field(
+        default=None,
+        metadata={
+            "help": f"Perturbations of the robust set: {', '.join(OPERATORS)} (default: all that keep the labels of the "
+            "task; synonyms where WordNet is found); none for no robust set."
+        },
+    )
+    robust_seed: int = dataclasses.field(default=0, metadata={"help": "Seed of the robust set."})
+    evaluate_only: bool = dataclasses.field(
+        default=False, metadata={"help": "Score a model that was fine-tuned on this task before, without training."}
+    )
+    seeds: list[int] | None = dataclasses.field(
+        default=None, metadata={"help": "Fine-tune once for each seed, report mean and standard deviation."}
+    )
+    overwrite_output_dir: bool = dataclasses.field(
+        default=False, metadata={"help": "Start anew in a folder that holds another run."}
+    )
+
+
+@dataclasses.dataclass
+class FinetuningArguments(TrainingArguments):
+    """The standard training arguments with the defaults that are usual for GLUE (Devlin et al. 2019)."""
+
+    output_dir: str | None = dataclasses.field(
+        default=None, metadata={"help": "Where the run goes; by default a new folder under runs/."}
+    )
+    learning_rate: float = dataclasses.field(default=3e-5, metadata={"help": "Initial learning rate."})
+    per_device_train_batch_size: int = dataclasses.field(default=32, metadata={"help": "Rows per process and step."})
+    per_device_eval_batch_size: int = dataclasses.field(default=128, metadata={"help": "Rows per process in scoring."})
+    warmup_steps: float = dataclasses.field(default=0.1, metadata={"help": "Steps of warm-up; below 1: that part."})
+    save_strategy: str = dataclasses.field(default="epoch", metadata={"help": "When to write a checkpoint."})
+    save_total_limit: int | None = dataclasses.field(default=1, metadata={"help": "Checkpoints kept."})
+    logging_steps: float = dataclasses.field(default=50, metadata={"help": "Steps between logs of the loss."})
+
+
+@dataclasses.dataclass
+class Arguments:
+    """All arguments of a run."""
+
+    task: TaskArguments
+    training: FinetuningArguments
+    command: str
+
+
+def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
+    """Parse a command line: an optional YAML file, then options that override it.
+
+    Args:
+        argv: without the program's name; by default that of the process.
+
+    Raises:
+        UserError: for an unknown option or task, or a bad value.
+    """
+    argv = list(sys.argv[1:] if argv is None else argv)
+    parser = OptionParser([TaskArguments, FinetuningArguments])
+    recipe = parser.read(argv).recipe
+    words = [*(recipe_arguments(Path(recipe), "paper") if recipe else []), *argv]
+    task, training = parser.make(parser.read(words))
+    if task.task is None:
+        raise UserError(f"--task is missing: one of {', '.join(TASKS)}")
+    find_task(task.task)
+    for name in ("max_train_samples", "max_eval_samples"):
+        if getattr(task, name) is not None and getattr(task, name) < 1:
+            raise UserError(f"--{name} must be at least 1, not {getattr(task, name)}")
+    if task.evaluate_only and task.seeds:
+        raise UserError("--evaluate_only scores one model: leave --seeds out")
+    return Arguments(task, training, command_line(["run_finetune.py", *argv]))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Data:
+    """What is trained on and what is scored, by its name in `results.json`, and what was not there."""
+
+    train: datasets.Dataset | None
+    trained_on: list[dict[str, Any]]
+    scored: dict[str, Split]
+    robust: dict[str, datasets.Dataset]
+    missing: list[dict[str, str]]
+
+
+def run(arguments: Arguments) -> dict[str, Any]:
+    """Fine-tune and score, for one seed or several.
+
+    Args:
+        arguments: of `parse_arguments`.
+
+    Returns:
+        What is written to ``results.json``.
+
+    Raises:
+        UserError: for bad input; nothing has been written then.
+    """
+    options, training = arguments.task, arguments.training
+    _ = training.device  # joins the process group, if there is one
+    transformers.utils.logging.set_verbosity_error()  # load reports: a new head is what is wanted here
+    transformers.utils.logging.disable_progress_bar()
+    datasets.utils.logging.disable_progress_bar()
+    task = find_task(options.task)
+    name = Path(options.model_name_or_path or "embedded").name
+    settle_output_dir(training, Path("runs") / f"{task.name}-{name}", options.overwrite_output_dir)
+    seeds = options.seeds or [training.seed]
+    if len(set(seeds)) < len(seeds):
+        raise UserError(f"--seeds {' '.join(map(str, seeds))} names a seed twice")
+    tokenizer, length = _tokenizer(options, task)
+    kind = make_kind(task, tokenizer, length)
+    data = _load(options, task, kind)
+    if options.seeds is None:
+        return _run_one(arguments, task, kind, data)
+    root = Path(training.output_dir)
+    results = []
+    for number, seed in enumerate(seeds, 1):
+        one = copy.copy(arguments)
+        one.training = copy.deepcopy(training)
+        one.training.seed, one.training.output_dir = seed, str(root / f"seed-{seed}")
+        say(f"seed {seed} ({number} of {len(seeds)})")
+        finished = root / f"seed-{seed}" / "results.json"
+        if training.resume_from_checkpoint and finished.is_file():
+            say(f"already finished: {finished}")
+            results.append(json.loads(finished.read_text(encoding="utf-8")))
+            continue
+        if training.resume_from_checkpoint and not finished.parent.exists():
+            one.training.resume_from_checkpoint = None
+        results.append(_run_one(one, task, kind, data))
+    summary = {**results[0], "model": str(root), "seed": None, "seeds": seeds}
+    summary["tasks"] = {
+        name: _over_seeds([result["tasks"][name] for result in results]) for name in results[0]["tasks"]
+    }
+    summary["training"] = {"runs": [result["training"] for result in results]}
+    if training.should_save:
+        write_json(root / "results.json", summary)
+    say("", f"over {len(seeds)} seeds", format_table(summary, task), f"results: {root / 'results.json'}")
+    return summary
+
+
+def _over_seeds(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Every number of the records as its mean, with its standard deviation beside it where it differs."""
+    merged: dict[str, Any] = {}
+    for key, value in records[0].items():
+        values = [record[key] for record in records]
+        if isinstance(value, dict):
+            merged[key] = _over_seeds(values)
+        elif isinstance(value, float) and None not in values:
+            merged[key] = statistics.fmean(values)
+            merged[f"{key}_std"] = statistics.stdev(values) if len(values) > 1 else 0.0
+        else:
+            merged[key] = value
+    return merged | {"seeds": len(records)}
+
+
+def _tokenizer(options: TaskArguments, task: Task) -> tuple[Any, int]:
+    """The tokenizer, and the length of an input that the encoder takes."""
+    name = options.model_name_or_path or str(EMBEDDED_ENCODER)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, revision=options.model_revision)
+        config = AutoConfig.from_pretrained(name, revision=options.model_revision)
+    except Exception as error:  # the Hub client and the file readers have a dozen kinds
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UserError(f"the model {name} cannot be loaded: a folder or a Hub id is needed. {reason[:300]}") from error
+    if tokenizer.pad_token is None:
+        raise UserError(f"the tokenizer of {name} has no padding token")
+    positions = getattr(config, "max_position_embeddings", None) or 10**6
+    # RoBERTa counts positions from the padding index + 1, so two of its 514 rows are no token's.
+    offset = (
+        (tokenizer.pad_token_id or 0) + 1
+        if config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet")
+        else 0
+    )
+    limit = min(positions - offset, tokenizer.model_max_length)
+    if options.max_seq_length is not None and not 8 <= options.max_seq_length <= limit:
+        raise UserError(f"--max_seq_length must be between 8 and the model's {limit}, not {options.max_seq_length}")
+    length = options.max_seq_length or min(task.max_seq_length, limit)
+    if options.max_seq_length is None and length < task.max_seq_length:
+        say(
+            f"inputs are cut at {length} tokens, all that the model takes; {task.name} is usually given {task.max_seq_length}"
+        )
+    return tokenizer, int(length)
+
+
+def _load(options: TaskArguments, task: Task, kind: Kind) -> _Data:
+    """All data before anything is trained, with the robust sets."""
+    missing: list[dict[str, str]] = []
+
+    def load(source: str, split: str, name: str) -> Split | None:
+        try:
+            return load_split(SOURCES[source], split, options.data_dir)
+        except MissingData as error:
+            missing.append({"task": name, "reason": str(error)})
+            return None
+
+    parts = []
+    if not options.evaluate_only:
+        parts = [load(source, split, f"{source} {split}") for source, split in task.train]
+        parts = [part for part in parts if part is not None]
+        if not parts:
+            raise UserError(missing[0]["reason"])
+    scored = {name: load(source, split, name) for source, split, name in task.scored}
+    scored = {name: part for name, part in scored.items() if part is not None}
+    if not scored:
+        raise UserError(missing[-1]["reason"])
+    if missing and rank() == 0:
+        print(*(f"MISSING {entry['reason']}" for entry in missing), sep="\n", file=sys.stderr)
+    train, trained_on = None, []
+    if parts:
+        rows = datasets.concatenate_datasets([part.rows for part in parts])
+        if options.max_train_samples is not None and options.max_train_samples < len(rows):
+            rows = rows.shuffle(seed=0).select(range(options.max_train_samples))
+        train = kind.train_features(rows)
+        trained_on = [
+            {"source": part.source, "split": part.split, "n": part.n, "complete": part.complete, "origin": part.origin,
+             "sha256": part.sha256} for part in parts
+        ]  # fmt: skip
+        for part in parts:
+            whole = "" if part.complete else f", a part of {SOURCES[part.source].rows[part.split]}"
+            say(f"train: {part.source} {part.split}, {part.n} rows{whole}")
+        if len(rows) < sum(part.n for part in parts):
+            say(f"train: a random sample of {len(rows)} of them")
+    if options.max_eval_samples is not None:
+        scored = {name: _sample(part, options.max_eval_samples) for name, part in scored.items()}
+    robust = {}
+    for name, part in scored.items():
+        say(f"score: {name}, {part.n} rows{'' if part.complete else ' (a part of the set)'}")
+        if options.robust_operators != ["none"]:
+            robust[name] = _perturb(options, task, kind, part.rows)
+    return _Data(train, trained_on, scored, robust, missing)
+
+
+def _sample(part: Split, size: int) -> Split:
+    if size >= part.n:
+        return part
+    return dataclasses.replace(part, rows=part.rows.shuffle(seed=0).select(range(size)), complete=False)
+
+
+def _perturb(options: TaskArguments, task: Task, kind: Kind, rows: datasets.Dataset) -> datasets.Dataset:
+    operators = options.robust_operators
+    if operators is None:
+        operators = [name for name in OPERATORS if name not in task.unsafe]
+        if task.neutral_in is None:
+            operators.remove("neutral")
+    elif unsafe := sorted({*operators} & {*task.unsafe, *(["neutral"] if task.neutral_in is None else [])}):
+        raise UserError(
+            f"--robust_operators {' '.join(unsafe)}: that may change the labels of {task.name}; leave it out"
+        )
+    columns = kind.perturbed or kind.source.columns
+    fixed = [column for column in kind.source.columns if column not in columns]
+    return robust_set(
+        rows, columns, operators=operators, seed=options.robust_seed, protect=kind.protected, fixed=fixed,
+        neutral_in=task.neutral_in,
+    )  # fmt: skip
+
+
+def _load_model(options: TaskArguments, kind: Kind, seed: int) -> Any:
+    name = options.model_name_or_path or str(EMBEDDED_ENCODER)
+    set_seed(seed)  # the head is new
+    wanted = kind.config()
+    try:
+        model, loaded = kind.auto.from_pretrained(
+            name, revision=options.model_revision, output_loading_info=True, dtype="float32",
+            **({} if options.evaluate_only else wanted),
+        )  # fmt: skip
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UserError(f"{name} cannot be loaded with {kind.auto.__name__}: {reason[:300]}") from error
+    if options.evaluate_only:
+        if loaded["missing_keys"]:
+            raise UserError(
+                f"{name} has no head ({sorted(loaded['missing_keys'])[0]}): fine-tune it, without --evaluate_only"
+            )
+        for key, value in wanted.items():
+            own = getattr(model.config, key, None)
+            if key in ("num_labels", "id2label") and own != value:
+                raise UserError(f"{name} was fine-tuned on something else: its {key} is {own}, the task's {value}")
+    return model
+
+
+def _manifest(arguments: Arguments, task: Task, kind: Kind, data: _Data) -> dict[str, Any]:
+    options, training = arguments.task, arguments.training
+    return {
+        # What must be equal for a resumed run to be the same run.
+        "identity": {
+            "task": task.name,
+            "model_name_or_path": options.model_name_or_path or "embedded",
+            "trained_on": [[part["source"], part["sha256"]] for part in data.trained_on],
+            "max_train_samples": options.max_train_samples,
+            "max_seq_length": kind.max_length,
+            "batch": training.per_device_train_batch_size * world_size() * training.gradient_accumulation_steps,
+            "learning_rate": training.learning_rate,
+            "num_train_epochs": training.num_train_epochs,
+            "max_steps": training.max_steps,
+            "seed": training.seed,
+        },
+        "command": arguments.command,
+        "arguments": {"task": dataclasses.asdict(options), "training": training.to_dict()},
+        "library_versions": library_versions(),
+    }
+
+
+def _run_one(arguments: Arguments, task: Task, kind: Kind, data: _Data) -> dict[str, Any]:
+    options, training = arguments.task, arguments.training
+    folder = Path(training.output_dir)
+    model = _load_model(options, kind, training.seed)
+    dev = next((name for name, part in data.scored.items() if part.split.startswith("dev")), None)
+    if training.eval_strategy != "no" and dev is None:
+        raise UserError(f"--eval_strategy {training.eval_strategy}: {task.name} has no dev set here; leave it out")
+    features = {name: kind.features(part.rows) for name, part in data.scored.items()}
+
+    def compute_metrics(output: Any) -> dict[str, float]:
+        rows = data.scored[dev].rows
+        return kind.scores(kind.predictions(output.predictions, features[dev], rows), rows)
+
+    trainer = Trainer(
+        model,
+        training,
+        train_dataset=data.train,
+        eval_dataset=features[dev] if dev else None,
+        data_collator=kind.collator(),
+        processing_class=kind.tokenizer,
+        compute_metrics=compute_metrics,
+    )
+    record: dict[str, Any] = {"status": "not trained"}
+    if not options.evaluate_only:
+        manifest = _manifest(arguments, task, kind, data)
+        checkpoint, _ = resume_point(training, manifest)
+        if training.should_save:
+            write_json(folder / "manifest.json", manifest)
+        started = time.perf_counter()
+        output = trainer.train(resume_from_checkpoint=checkpoint)
+        record = {
+            "status": "finished",
+            "steps": trainer.state.global_step,
+            "epochs": trainer.state.epoch,
+            "seconds": round(time.perf_counter() - started, 1),
+            "loss": output.training_loss,
+            "on": data.trained_on,
+            "rows": len(data.train),
+        }
+        trainer.save_model(str(folder))
+    trainer.compute_metrics = None  # the sets below are not all the one that it knows
+
+    def predict(rows: datasets.Dataset, inputs: datasets.Dataset) -> list[Any]:
+        return kind.predictions(trainer.predict(inputs).predictions, inputs, rows)
+
+    if dev is not None:
+        kind.calibrate(trainer.predict(features[dev]).predictions, data.scored[dev].rows)
+    tasks, said = {}, {}
+    for name, part in data.scored.items():
+        said[name] = [predict(part.rows, features[name])]
+        tasks[name] = {**kind.scores(said[name][0], part.rows), "n": part.n, "split": part.split, "source": part.origin,
+                       "sha256": part.sha256, "complete": part.complete}  # fmt: skip
+        if name in data.robust:
+            perturbed = data.robust[name]
+            said[name].append(predict(perturbed, kind.features(perturbed)))
+            tasks[name] |= _robustness(kind, said[name], [perturbed])
+            if training.should_save:
+                save_robust_set(part.rows, perturbed, folder / "robust_sets" / name)
+    for name, members in POOLED.get(task.name, {}).items():
+        if all(member in tasks for member in members):
+            tasks[name] = _pool(kind, data, said, members)
+    results = base_results(
+        model=options.model_name_or_path or "embedded",
+        method=saved_method(options.model_name_or_path) if options.model_name_or_path else None,
+        seed=training.seed,
+        command=arguments.command,
+        device=training.device,
+    )
+    results["protocol"] = {"task": task.name, "max_seq_length": kind.max_length, "metric": task.metrics[0]}
+    if data.robust:
+        results["protocol"]["robust_set"] = {
+            "operators": sorted({name for rows in data.robust.values() for row in rows["operators"] for name in row}),
+            "seed": options.robust_seed,
+        }
+    if isinstance(threshold := getattr(kind, "threshold", None), float):
+        results["protocol"]["threshold"] = threshold
+    results |= {"tasks": tasks, "missing": data.missing, "training": record}
+    del results["averages"]
+    if training.should_save:
+        write_json(folder / "results.json", results)
+    say("", format_table(results, task), f"results: {folder / 'results.json'}")
+    if data.robust:
+        say(f"robust sets, original beside perturbed: datasets.load_from_disk('{folder / 'robust_sets'}/...')")
+    if not options.evaluate_only:
+        say(f"model: {folder} -- {kind.auto.__name__}.from_pretrained('{folder}') loads it")
+    return results
+
+
+def _robustness(kind: Kind, said: Sequence[list[Any]], perturbed: Sequence[datasets.Dataset]) -> dict[str, Any]:
+    """The scores on perturbed rows, how many were changed at all, and how many predictions of those stayed."""
+    rows = datasets.concatenate_datasets(list(perturbed))
+    changed = [bool(names) for names in rows["operators"]]
+    same = [kind.same(before, after) for before, after in zip(*said, strict=True)]
+    return {
+        "robust": {**kind.scores(said[1], rows), "n": len(rows), "changed": sum(changed)},
+        "invariance": invariance_rate(same, changed),
+    }
+
+
+def _pool(kind: Kind, data: _Data, said: dict[str, list[list[Any]]], members: Sequence[str]) -> dict[str, Any]:
+    """The scores over the rows of several sets."""
+    rows = datasets.concatenate_datasets([data.scored[member].rows for member in members])
+    together = [sum((said[member][i] for member in members), []) for i in range(len(said[members[0]]))]
+    parts = [data.scored[member] for member in members]
+    record = {**kind.scores(together[0], rows), "n": len(rows), "split": parts[0].split, "pooled": list(members),
+              "complete": all(part.complete for part in parts)}  # fmt: skip
+    if len(together) > 1:
+        record |= _robustness(kind, together, [data.robust[member] for member in members])
+    return record
+
+
+def format_table(results: dict[str, Any], task: Task) -> str:
+    """The table that the command prints: normal and robust figures, and the invariance."""
+    names = task.metrics
+    header = ["set", *names, *(f"robust {name}" for name in names), "invariance", "n"]
+    lines = [header]
+    for name, record in results["tasks"].items():
+        robust = record.get("robust", {})
+        cells = [_cell(record, key) for key in names] + [_cell(robust, key) for key in names]
+        lines.append([name, *cells, _cell(record, "invariance"), str(record["n"])])
+    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width) for i, (cell, width) in enumerate(zip(line, widths))
+        )
+        for line in lines
+    )
+
+
+def _cell(record: dict[str, Any], key: str) -> str:
+    value, std = record.get(key), record.get(f"{key}_std")
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if std is None else f"{value:.2f} ± {std:.2f}"
