@@ -1,6 +1,6 @@
 """Fine-tune an encoder on a labelled task and measure how robust the result is.
 
-    accelerate launch examples/run_finetune.py --task snli --model_name_or_path my-model --data_dir data --output_dir snli
+    accelerate launch examples/run_finetune.py --task snli --model_name_or_path my-model --data_dir data
     accelerate launch examples/run_finetune.py --task squad --model_name_or_path bert-base-uncased --seeds 0 1 2
 
 Each set is scored as it is and under seeded perturbations that keep its labels; results.json holds both, and how many

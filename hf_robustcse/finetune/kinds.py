@@ -218,7 +218,7 @@ class Spans(Kind):
         )
 
     def train_features(self, rows: Dataset) -> Dataset:
-        """Each piece with the answer's first and last token, or twice the first of all if it does not hold the answer."""
+        """Each piece with the first and last token of the answer; twice 0 if the answer is not in it."""
 
         def encode(batch: dict[str, list]) -> dict[str, Any]:
             pieces = self._pieces(batch)
