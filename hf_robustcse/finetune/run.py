@@ -27,6 +27,8 @@ from hf_robustcse.finetune.kinds import Kind, make_kind
 from hf_robustcse.finetune.tasks import POOLED, SOURCES, TASKS, Split, Task, find_task, load_split
 from hf_robustcse.runs import EMBEDDED_ENCODER, OptionParser, recipe_arguments, resume_point, say, settle_output_dir
 
+_COUNT_FROM_PADDING = ("camembert", "mpnet", "roberta", "xlm-roberta")
+
 
 @dataclasses.dataclass
 class TaskArguments:
@@ -52,8 +54,8 @@ class TaskArguments:
     robust_operators: list[str] | None = dataclasses.field(
         default=None,
         metadata={
-            "help": f"Perturbations of the robust set: {', '.join(OPERATORS)} (default: all that keep the labels of the "
-            "task; synonyms where WordNet is found); none for no robust set."
+            "help": f"Perturbations of the robust set: {', '.join(OPERATORS)} (default: all that keep the labels "
+            "of the task; synonyms where WordNet is found); none for no robust set."
         },
     )
     robust_seed: int = dataclasses.field(default=0, metadata={"help": "Seed of the robust set."})
@@ -209,21 +211,14 @@ def _tokenizer(options: TaskArguments, task: Task) -> tuple[Any, int]:
         raise UserError(f"the model {name} cannot be loaded: a folder or a Hub id is needed. {reason[:300]}") from error
     if tokenizer.pad_token is None:
         raise UserError(f"the tokenizer of {name} has no padding token")
-    positions = getattr(config, "max_position_embeddings", None) or 10**6
     # RoBERTa counts positions from the padding index + 1, so two of its 514 rows are no token's.
-    offset = (
-        (tokenizer.pad_token_id or 0) + 1
-        if config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet")
-        else 0
-    )
-    limit = min(positions - offset, tokenizer.model_max_length)
+    unused = config.pad_token_id + 1 if config.model_type in _COUNT_FROM_PADDING else 0
+    limit = min((getattr(config, "max_position_embeddings", None) or 10**6) - unused, tokenizer.model_max_length)
     if options.max_seq_length is not None and not 8 <= options.max_seq_length <= limit:
         raise UserError(f"--max_seq_length must be between 8 and the model's {limit}, not {options.max_seq_length}")
     length = options.max_seq_length or min(task.max_seq_length, limit)
     if options.max_seq_length is None and length < task.max_seq_length:
-        say(
-            f"inputs are cut at {length} tokens, all that the model takes; {task.name} is usually given {task.max_seq_length}"
-        )
+        say(f"inputs are cut at the model's {length} tokens; {task.name} is usually given {task.max_seq_length}")
     return tokenizer, int(length)
 
 
@@ -466,12 +461,8 @@ def format_table(results: dict[str, Any], task: Task) -> str:
         cells = [_cell(record, key) for key in names] + [_cell(robust, key) for key in names]
         lines.append([name, *cells, _cell(record, "invariance"), str(record["n"])])
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if i == 0 else cell.rjust(width) for i, (cell, width) in enumerate(zip(line, widths))
-        )
-        for line in lines
-    )
+    rows = [[cell.rjust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
+    return "\n".join("  ".join([line[0].ljust(widths[0]), *row[1:]]) for line, row in zip(lines, rows, strict=True))
 
 
 def _cell(record: dict[str, Any], key: str) -> str:
