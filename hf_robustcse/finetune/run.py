@@ -19,13 +19,15 @@ from transformers import AutoConfig, AutoTokenizer, Trainer, TrainingArguments, 
 from hf_robustcse.distributed import rank, world_size
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.embedders import saved_method
+from hf_robustcse.evaluation.operators import OPERATORS
 from hf_robustcse.evaluation.results import base_results, command_line, library_versions
-from hf_robustcse.evaluation.robust_sets import OPERATORS, invariance_rate, robust_set, save_robust_set
+from hf_robustcse.evaluation.robust_sets import invariance_rate, robust_set, save_robust_set
 from hf_robustcse.evaluation.sts import MissingData
 from hf_robustcse.files import write_json
 from hf_robustcse.finetune.kinds import Kind, make_kind
 from hf_robustcse.finetune.tasks import POOLED, SOURCES, TASKS, Split, Task, find_task, load_split
 from hf_robustcse.runs import EMBEDDED_ENCODER, OptionParser, recipe_arguments, resume_point, say, settle_output_dir
+from hf_robustcse.synonyms import Synonyms, load_wordnet, read_word_list
 
 _COUNT_FROM_PADDING = ("camembert", "mpnet", "roberta", "xlm-roberta")
 
@@ -57,6 +59,9 @@ class TaskArguments:
             "help": f"Perturbations of the robust set: {', '.join(OPERATORS)} (default: all that keep the labels "
             "of the task; synonyms where WordNet is found); none for no robust set."
         },
+    )
+    robust_word_list: str | None = dataclasses.field(
+        default=None, metadata={"help": "File with tab-separated synonyms on each line, in place of WordNet."}
     )
     robust_seed: int = dataclasses.field(default=0, metadata={"help": "Seed of the robust set."})
     evaluate_only: bool = dataclasses.field(
@@ -263,10 +268,21 @@ def _load(options: TaskArguments, task: Task, kind: Kind) -> _Data:
     if options.max_eval_samples is not None:
         scored = {name: _sample(part, options.max_eval_samples) for name, part in scored.items()}
     robust = {}
+    operators, synonyms = _operators(options, task)
     for name, part in scored.items():
         say(f"score: {name}, {part.n} rows{'' if part.complete else ' (a part of the set)'}")
-        if options.robust_operators != ["none"]:
-            robust[name] = _perturb(options, task, kind, part.rows)
+        if operators:
+            columns = kind.perturbed or kind.source.columns
+            robust[name] = robust_set(
+                part.rows,
+                columns,
+                operators=operators,
+                seed=options.robust_seed,
+                protect=kind.protected,
+                fixed=[column for column in kind.source.columns if column not in columns],
+                neutral_in=None if task.neutral_in is None else columns[task.neutral_in],
+                synonyms=synonyms,
+            )
     return _Data(train, trained_on, scored, robust, missing)
 
 
@@ -276,22 +292,26 @@ def _sample(part: Split, size: int) -> Split:
     return dataclasses.replace(part, rows=part.rows.shuffle(seed=0).select(range(size)), complete=False)
 
 
-def _perturb(options: TaskArguments, task: Task, kind: Kind, rows: datasets.Dataset) -> datasets.Dataset:
-    operators = options.robust_operators
-    if operators is None:
-        operators = [name for name in OPERATORS if name not in task.unsafe]
-        if task.neutral_in is None:
-            operators.remove("neutral")
-    elif unsafe := sorted({*operators} & {*task.unsafe, *(["neutral"] if task.neutral_in is None else [])}):
-        raise UserError(
-            f"--robust_operators {' '.join(unsafe)}: that may change the labels of {task.name}; leave it out"
-        )
-    columns = kind.perturbed or kind.source.columns
-    fixed = [column for column in kind.source.columns if column not in columns]
-    return robust_set(
-        rows, columns, operators=operators, seed=options.robust_seed, protect=kind.protected, fixed=fixed,
-        neutral_in=task.neutral_in,
-    )  # fmt: skip
+def _operators(options: TaskArguments, task: Task) -> tuple[list[str], Synonyms | None]:
+    """The perturbations of the robust set (none for no set), and the synonyms if they are among them."""
+    asked = options.robust_operators
+    if asked == ["none"]:
+        return [], None
+    unsafe = {*task.unsafe, *(["neutral"] if task.neutral_in is None else [])}
+    if asked is not None and (wrong := [name for name in asked if name in unsafe]):
+        raise UserError(f"--robust_operators {' '.join(wrong)} may change the labels of {task.name}: leave it out")
+    chosen = [name for name in OPERATORS if name not in unsafe] if asked is None else asked
+    if options.robust_word_list is not None:
+        return chosen, read_word_list(options.robust_word_list)
+    if "synonyms" not in chosen:
+        return chosen, None
+    try:
+        return chosen, load_wordnet(exact=True)
+    except UserError as error:
+        if asked is not None:
+            raise
+        say(f"the robust sets have no synonyms: {error}, or pass --robust_word_list FILE")
+        return [name for name in chosen if name != "synonyms"], None
 
 
 def _load_model(options: TaskArguments, kind: Kind, seed: int) -> Any:
@@ -307,10 +327,8 @@ def _load_model(options: TaskArguments, kind: Kind, seed: int) -> Any:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise UserError(f"{name} cannot be loaded with {kind.auto.__name__}: {reason[:300]}") from error
     if options.evaluate_only:
-        if loaded["missing_keys"]:
-            raise UserError(
-                f"{name} has no head ({sorted(loaded['missing_keys'])[0]}): fine-tune it, without --evaluate_only"
-            )
+        if absent := sorted(loaded["missing_keys"]):
+            raise UserError(f"{name} was not fine-tuned, it has no {absent[0]}: leave --evaluate_only out")
         for key, value in wanted.items():
             own = getattr(model.config, key, None)
             if key in ("num_labels", "id2label") and own != value:
@@ -390,6 +408,10 @@ def _run_one(arguments: Arguments, task: Task, kind: Kind, data: _Data) -> dict[
     tasks, said = {}, {}
     for name, part in data.scored.items():
         said[name] = [predict(part.rows, features[name])]
+        if len({str(prediction) for prediction in said[name][0]}) == 1:
+            say(
+                f"note: all predictions on {name} are {said[name][0][0]!r}: the model has learnt nothing, train for longer"
+            )
         tasks[name] = {**kind.scores(said[name][0], part.rows), "n": part.n, "split": part.split, "source": part.origin,
                        "sha256": part.sha256, "complete": part.complete}  # fmt: skip
         if name in data.robust:
@@ -433,9 +455,10 @@ def _robustness(kind: Kind, said: Sequence[list[Any]], perturbed: Sequence[datas
     rows = datasets.concatenate_datasets(list(perturbed))
     changed = [bool(names) for names in rows["operators"]]
     same = [kind.same(before, after) for before, after in zip(*said, strict=True)]
+    unmoved = [True] * len(same)
     return {
         "robust": {**kind.scores(said[1], rows), "n": len(rows), "changed": sum(changed)},
-        "invariance": invariance_rate(same, changed),
+        "invariance": invariance_rate(unmoved, same, changed) if any(changed) else None,
     }
 
 

@@ -178,7 +178,7 @@ SOURCES: dict[str, Source] = {
             hub=Hub("rajpurkar/squad", None, {"train": "train", "dev": "validation"}),
         ),
         Source("DialogRE", "dialogre", {"train": 5963, "dev": 1928, "test": 1858}, columns=("dialogue",), labels=(),
-               kind="dialogre", parts=()),
+               kind="dialogre",),
         Source(
             "IMDB",
             "classification/IMDB",
