@@ -410,7 +410,7 @@ def _run_one(arguments: Arguments, task: Task, kind: Kind, data: _Data) -> dict[
         said[name] = [predict(part.rows, features[name])]
         if len({str(prediction) for prediction in said[name][0]}) == 1:
             say(
-                f"note: all predictions on {name} are {said[name][0][0]!r}: the model has learnt nothing, train for longer"
+                f"note: all predictions on {name} are {said[name][0][0]!r}: nothing was learnt, train for longer"
             )
         tasks[name] = {**kind.scores(said[name][0], part.rows), "n": part.n, "split": part.split, "source": part.origin,
                        "sha256": part.sha256, "complete": part.complete}  # fmt: skip
