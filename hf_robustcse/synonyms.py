@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import re
@@ -22,6 +23,11 @@ _FUNCTION_WORDS = frozenset(
     from had has have he her here his how i if in into is it its just like may me might more most must my no nor not
     now of off on or our out over she should so some such than that the their them then there these they this those to
     too under up us very was we were what when where which who will with would you your""".split()
+)
+# These stand in other places of a sentence than their synonyms ("a person" but no "a someone"), or mean a number.
+_UNLIKE_THEIR_SYNONYMS = frozenset(
+    """also anybody anyone auto corp dozens everybody everyone haired merely murphy nobody non percent person somebody
+    someone tons""".split()
 )
 
 
@@ -71,14 +77,54 @@ def read_word_list(path: str) -> Synonyms:
     return lambda word: found.get(word, [])
 
 
-def load_wordnet() -> Synonyms:
+def load_wordnet(*, exact: bool = False) -> Synonyms:
     """Synonyms from WordNet: the lemmas of all synsets of a word, in WordNet's order; function words have none.
 
     The data is looked for in the folder WORDNET_DIR, in nltk's data path and in /usr/share/wordnet.
 
+    Args:
+        exact: only synonyms that fit nearly every sentence with the word. Both are base forms of one and the same part
+            of speech and of no other, not verbs (whose synonyms take other objects), and share their first sense,
+            which WordNet puts first for being the most frequent; both have at most two senses, and the synonym
+            occurs in the texts that WordNet's counts come from.
+
     Raises:
         UserError: if there is no WordNet, or no nltk to read it.
     """
+    reader = _wordnet_reader()
+    known: dict[str, list[str]] = {}
+
+    def all_senses(word: str) -> list[str]:
+        names = [name.replace("_", " ") for synset in reader.synsets(word) for name in synset.lemma_names()]
+        itself = {word, *(reader.morphy(word, pos) for pos in "nvar")}  # its base forms are no synonyms either
+        return [name for name in dict.fromkeys(names) if name.lower() not in itself]
+
+    def only_sense(word: str) -> Any:
+        """The first sense of a word that is the base form of one part of speech, and no verb; else None."""
+        senses = reader.synsets(word)
+        if not 0 < len(senses) <= 2 or len({"a" if sense.pos() == "s" else sense.pos() for sense in senses}) > 1:
+            return None
+        base = all(reader.morphy(word, pos) in (None, word) for pos in "nvar")
+        return senses[0] if base and senses[0].pos() != "v" else None
+
+    def first_sense(word: str) -> list[str]:
+        sense = only_sense(word)
+        lemmas = sense.lemmas() if sense else []
+        names = [lemma.name() for lemma in lemmas if lemma.count() and lemma.name().isalpha() and lemma.name() != word]
+        return [name for name in names if name.islower() and only_sense(name) == sense]
+
+    def synonyms(word: str) -> list[str]:
+        if word in _FUNCTION_WORDS or (exact and word in _UNLIKE_THEIR_SYNONYMS):
+            return []
+        if word not in known:
+            known[word] = first_sense(word) if exact else all_senses(word)
+        return known[word]
+
+    return synonyms
+
+
+def _wordnet_reader() -> Any:
+    """nltk's reader of the WordNet that is here."""
     try:
         from nltk.corpus.reader.wordnet import WordNetCorpusReader
     except ImportError as error:
@@ -88,25 +134,22 @@ def load_wordnet() -> Synonyms:
         def map_wn(self, version: str = "wordnet") -> None:
             """No map to version 3.0: it serves other languages, and would need a second WordNet."""
 
+        def open(self, file: str) -> Any:
+            """A file of WordNet; Debian's has no lexnames, which are 45 names of files of its makers unused here."""
+            try:
+                return super().open(file)
+            except OSError:
+                if file != "lexnames":
+                    raise
+                return io.StringIO("".join(f"{number:02d}\tunknown\t0\n" for number in range(45)))
+
     root = _wordnet_root()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that the other languages are missing
-            reader = Reader(root, None)
+            return Reader(root, None)
     except (OSError, ValueError, LookupError, AssertionError) as error:
         raise UserError(f"cannot read the WordNet in {root}: {' '.join(str(error).split())}") from error
-    known: dict[str, list[str]] = {}
-
-    def synonyms(word: str) -> list[str]:
-        if word in _FUNCTION_WORDS:
-            return []
-        if word not in known:
-            names = [name.replace("_", " ") for synset in reader.synsets(word) for name in synset.lemma_names()]
-            itself = {word, *(reader.morphy(word, pos) for pos in "nvar")}  # its base forms are no synonyms either
-            known[word] = [name for name in dict.fromkeys(names) if name.lower() not in itself]
-        return known[word]
-
-    return synonyms
 
 
 def _wordnet_root() -> Any:

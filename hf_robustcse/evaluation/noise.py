@@ -56,6 +56,24 @@ def add_typos(text: str, *, rate: float, seed: int) -> str:
     return "".join("".join(part) for part in parts)
 
 
+def swap_inside(word: str, draw: random.Random) -> str:
+    """The word with two neighbouring letters swapped, its first and last letter not among them, and case kept.
+
+    Args:
+        word: letters with their combining marks.
+        draw: chooses the letters.
+
+    Returns:
+        The word as it is, where it is too short or has no two letters to swap that differ.
+    """
+    letters = _letters(word)
+    swaps = [i for i in range(1, len(letters) - 2) if letters[i] != letters[i + 1]]
+    if not swaps:
+        return word
+    i = draw.choice(swaps)
+    return "".join([*letters[:i], letters[i + 1], letters[i], *letters[i + 2 :]])
+
+
 def _in_word(character: str) -> bool:
     return unicodedata.category(character)[0] in "LM"
 

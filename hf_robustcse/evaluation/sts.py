@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import re
 import warnings
 import zlib
@@ -248,19 +249,20 @@ def task_folders(data_dir: Path, group: str, task: str) -> tuple[Path, Path]:
     return data_dir / group / task, data_dir / task
 
 
-def tsv_files(folder: Path, names: Collection[str] | None) -> dict[str, Path]:
+def tsv_files(folder: Path, names: Collection[str] | None, suffix: str = ".tsv") -> dict[str, Path]:
     """The files NAME.tsv and NAME.tsv.gz of a folder, by name in alphabetical order.
 
     Args:
         folder: the folder; one that does not exist holds none.
         names: the names to look for, or None for every name that does not begin with a dot.
+        suffix: another one, for other files.
 
     Raises:
         UserError: if a file is there twice, packed and unpacked.
     """
     found: dict[str, Path] = {}
-    for path in sorted(folder.glob("*.tsv")) + sorted(folder.glob("*.tsv.gz")):
-        name = path.name.removesuffix(".gz").removesuffix(".tsv")
+    for path in sorted(folder.glob(f"*{suffix}")) + sorted(folder.glob(f"*{suffix}.gz")):
+        name = path.name.removesuffix(".gz").removesuffix(suffix)
         if name.startswith(".") or not (names is None or name in names):
             continue
         if name in found:
@@ -282,28 +284,67 @@ def read_rows(path: Path, header: Sequence[str]) -> Iterator[tuple[str, list[str
     Raises:
         UserError: for a file that cannot be read, another header, or a row with another number of fields.
     """
-    opener = gzip.open if path.suffix == ".gz" else open
     expected = "<TAB>".join(header)
+    number = 0
+    for number, (where, line) in enumerate(read_lines(path), 1):
+        fields = line.split("\t")
+        if number == 1:
+            if fields != list(header):
+                raise UserError(f"{where}: the header must be {expected}")
+        elif fields != [""]:  # an empty line, as at the end of many hand-edited files
+            if len(fields) != len(header):
+                raise UserError(f"{where}: {len(fields)} fields between tabs, expected {len(header)}")
+            yield where, fields
+    if number == 0:
+        raise UserError(f"{path} is empty: the header must be {expected}")
+
+
+def read_objects(path: Path, keys: Sequence[str]) -> Iterator[tuple[str, list[Any]]]:
+    """The objects of a file of JSON lines, plain or `.gz`; empty lines are skipped.
+
+    Args:
+        path: the file.
+        keys: what each object must have.
+
+    Yields:
+        Where the object is (`FILE, line 7`), and the values of its `len(keys)` keys.
+
+    Raises:
+        UserError: for a file that cannot be read, a line that is no JSON object, or an object without one of the keys.
+    """
+    for where, line in read_lines(path):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise UserError(f"{where}: not JSON ({error})") from None
+        if not isinstance(found, dict) or (absent := [key for key in keys if key not in found]):
+            what = f"no {', '.join(absent)}" if isinstance(found, dict) else "no object"
+            raise UserError(f"{where}: {what}; expected an object with {', '.join(keys)}")
+        yield where, [found[key] for key in keys]
+
+
+def read_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """The lines of a UTF-8 file, plain or `.gz`, without their ends, each with where it is (`FILE, line 7`).
+
+    Args:
+        path: the file.
+
+    Raises:
+        UserError: for a file that cannot be read.
+    """
+    opener = gzip.open if path.suffix == ".gz" else open
     number = 0
     try:
         # Universal newlines would break a field at a lone carriage return, so lines end at \n only.
         with opener(path, "rt", encoding="utf-8-sig", newline="\n") as file:
             for number, line in enumerate(file, 1):
-                fields = line.rstrip("\r\n").split("\t")
-                where = f"{path}, line {number}"
-                if number == 1:
-                    if fields != list(header):
-                        raise UserError(f"{where}: the header must be {expected}")
-                elif fields != [""]:  # an empty line, as at the end of many hand-edited files
-                    if len(fields) != len(header):
-                        raise UserError(f"{where}: {len(fields)} fields between tabs, expected {len(header)}")
-                    yield where, fields
+                yield f"{path}, line {number}", line.rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}, after line {number}: not UTF-8 ({error.reason})") from None
     except (OSError, EOFError, zlib.error) as error:  # the last two: a gzip file cut off or damaged
         raise UserError(f"{path} cannot be read: {error}") from None
-    if number == 0:
-        raise UserError(f"{path} is empty: the header must be {expected}")
 
 
 def _read_file(path: Path, lowest: float) -> Iterator[Pair]:
