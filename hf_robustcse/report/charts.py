@@ -98,7 +98,7 @@ def _plane(table: Table) -> list[tuple[str, Figure]]:
 def _label(line: Line) -> str:
     """A row's name as it is: a dollar would begin a formula, and a leading underscore hides a line from the legend."""
     name, method, pooling, _ = line.labels
-    text = ", ".join([name, *(label for label in (method, pooling) if label != "-")])
+    text = ", ".join([name, *(label for label in (method, pooling) if label != "-" and not name.endswith(label))])
     text = text if len(text) <= 48 else f"{text[:24]}…{text[-23:]}"
     return text.replace("$", r"\$").lstrip("_") or "_ "
 

@@ -20,9 +20,9 @@ from typing import Any
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation import sts, transfer
 
-SCALE_OF_GEOMETRY = ("alignment", "uniformity", "positive_cosine", "random_cosine")
+GEOMETRY_METRICS = ("alignment", "uniformity", "positive_cosine", "random_cosine")
 """The metrics of the geometry that a report shows."""
-_ATTACK_METRICS = ("success_rate", "accuracy_before", "accuracy_after", "queries_per_example", "words_changed")
+ATTACK_METRICS = ("success_rate", "accuracy_before", "accuracy_after", "queries_per_example", "words_changed")
 # Numbers of a task that are no score: counts, settings, spreads of another number, and what belongs to another split.
 _NO_SCORE = re.compile(
     r"(n|seeds?|folds|penalty|not_converged|epochs?|steps?|seconds|runtime|loss|k)|(n|num|dev|train)_.*"
@@ -372,8 +372,7 @@ def _sweep_rows(data: Mapping[str, Any]) -> list[Row]:
     for label, cell in data["cells"].items():
         method = clean(cell["method"])
         row = Row(
-            model=clean(data["grid"]),
-            note=clean(label) if clean(label) != method else "",
+            model=clean(f"{data['grid']}: {label}"),
             method=method,
             pooling=_option(words, "pooler"),
             seeds=_seeds(cell["seeds"]),
@@ -447,8 +446,10 @@ def _comparison_rows(data: Mapping[str, Any], number: int) -> tuple[list[Row], l
             for key in ("a", "a_std", "b", "b_std", "difference", "low", "high")
             if (value := _number(record.get(key), f"{task}.{key}")) is not None
         }
-        split = f" ({record['split']}, all)" if record.get("split") else ""
-        task = _sts_name(task, record.get("split"))[0] if split else task
+        split = ""
+        if record.get("split"):
+            task, split = _sts_name(task, record["split"])
+            split = f" ({split}, all)"
         lines.append(Comparison(number, **labels, task=clean(task) + split, values=numbers,
                                 verdict=clean(record["verdict"])))  # fmt: skip
     return rows, lines
@@ -492,14 +493,14 @@ def _scores(tasks: Mapping[str, Any], protocol: Mapping[str, Any], seeds: int) -
 
         if name == "geometry":
             task, split = _sts_name(record.get("set") or "", split)
-            for metric in SCALE_OF_GEOMETRY:
+            for metric in GEOMETRY_METRICS:
                 add("geometry", task, split, metric)
         elif "spearman" in record and not {"pearson", "robust", "accuracy"} & set(record):
             task, split = _sts_name(name, split)
             if _number(record["spearman"], f"{name}.spearman") is None:
                 raise _Broken(f"the spearman of {clean(name)} is no number")
             add("sts", task, split, "spearman")
-            for metric in SCALE_OF_GEOMETRY if split != "test" else ():
+            for metric in GEOMETRY_METRICS if split != "test" else ():
                 add("geometry", task, split, metric)
         elif transfer.find_task(name) and "folds" in record:  # GLUE has an MRPC of its own
             said_of = json.dumps(protocol.get("transfer"), sort_keys=True) + str(record.get("train", ""))
@@ -536,7 +537,7 @@ def _attack_scores(attacks: Mapping[str, Any], seeds: int) -> dict[Column, Value
                 "data": record.get("sha256"), "seeds": seeds,
                 "protocol": f"{sum(examples):g} examples" if any(examples) else None,
             }  # fmt: skip
-            for metric in _ATTACK_METRICS:
+            for metric in ATTACK_METRICS:
                 value = _value(record, metric, f"attacks.{clean(task)}.{clean(recipe)}.{metric}", about)
                 if value is not None:
                     name = f"{clean(task)}, {clean(recipe)}"

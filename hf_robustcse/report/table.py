@@ -11,7 +11,7 @@ from hf_robustcse.evaluation.sts import STS_TEST
 from hf_robustcse.evaluation.sts import TASKS as STS_TASKS
 from hf_robustcse.evaluation.transfer import TASKS as TRANSFER_TASKS
 from hf_robustcse.methods import METHODS
-from hf_robustcse.report.read import SCALE_OF_GEOMETRY, Column, Comparison, Row, Value
+from hf_robustcse.report.read import ATTACK_METRICS, GEOMETRY_METRICS, Column, Comparison, Row, Value
 
 GROUPS = ("sts", "transfer", "geometry", "fine-tuning", "robust", "invariance", "attacks")
 SPLITS = ("test", "all", "dev", "train", "")
@@ -35,6 +35,7 @@ BACKBONES = {
     "roberta-large": "RoBERTa-large",
 }  # fmt: skip
 _HEADLINES = ("sts_avg", "transfer_avg", "transfer_6_avg", "glue_avg")
+AVERAGES = ("average", "transfer", "transfer_6")
 MISSING = "-"
 
 
@@ -57,16 +58,12 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """A column's two lines of heading, and the column, which reported figures have none of."""
+    """A column's heading in two lines and in one, and the column, which reported figures have none of."""
 
     group: str
     name: str
+    full: str
     column: Column | None = None
-
-    @property
-    def full(self) -> str:
-        """Both lines in one."""
-        return f"{self.group}: {self.name}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +84,7 @@ class Table:
         heads: of the columns behind the labels.
         lines: the rows.
         notes: footnotes, warnings, and how to read it.
-        missing: why a cell is empty, one entry a row.
+        missing: why cells are empty, one entry for all rows that share the reasons.
         reported: heading of a paper's column -> {figure: (value, table of the paper)}.
         comparisons: of `run_eval --compare`.
     """
@@ -119,11 +116,13 @@ def build(rows: Sequence[Row], comparisons: Sequence[Comparison] = ()) -> Table:
     marks: dict[str, str] = {}
     for column in columns:
         cells[column] = _cells(column, rows, marks)
-    heads = [Head(_group(column), _name(column), column) for column in columns]
+    heads = [Head(_group(column), _name(column), _full(column), column) for column in columns]
     reported = _reported_columns(rows)
-    heads += [Head("reported by the papers, other settings", what) for what in reported]
+    heads += [Head("reported by the papers, other settings", what, what) for what in reported]
     names = _short_names([row.model for row in rows])
-    lines, missing, flags = [], [], {}
+    lines: list[Line] = []
+    missing: dict[str, list[str]] = {}
+    flags: dict[str, int] = {}
     for number, row in enumerate(rows):
         name = names[row.model] + (f", {row.note}" if row.note else "")
         for said in row.warnings:
@@ -131,10 +130,10 @@ def build(rows: Sequence[Row], comparisons: Sequence[Comparison] = ()) -> Table:
             name += f" [{flag}]"
         labels = (name, row.method or MISSING, row.pooling or MISSING, _seeds(row))
         shown = [cells[column][number] for column in columns]
-        shown += [Cell(f"{of[number]:.2f}" if number in of else MISSING) for of in reported.values()]
+        shown += [Cell(printed(of[number]) if number in of else MISSING) for of in reported.values()]
         lines.append(Line(labels, row.model, tuple(shown), row))
         if said := _why_missing(row, columns):
-            missing.append(f"{' '.join(filter(lambda label: label != MISSING, labels[:3]))}: {said}")
+            missing.setdefault(said, []).append(", ".join(label for label in labels[:3] if label != MISSING))
     if any("±" in cell.text for line in lines for cell in line.cells):
         notes.append("Mean ± standard deviation over seeds, their number in brackets.")
     if any(cell.value and cell.value.low is not None for line in lines for cell in line.cells):
@@ -150,18 +149,23 @@ def build(rows: Sequence[Row], comparisons: Sequence[Comparison] = ()) -> Table:
             "Where a file does not record its protocol, it is taken to be that of the others on the same data."
         )
     notes += [f"[{flag}] {said}" for said, flag in flags.items()]
+    if not any(column.group == "sts" and column.task == "average" for column in columns) and any(
+        column.group == "sts" and column.split == "test" for column in columns
+    ):
+        notes.append("No STS average: no row has all seven test sets.")
+    absent = tuple(f"{'; '.join(names)} — {said}" for said, names in missing.items())
     papers = _papers(rows)
     if papers or reported:
         notes.append(
             "Reported figures are what the papers print for their own settings (corpus, steps, batch, backbone, text); "
             "they were not measured here and are compared with nothing."
         )
-    return Table(tuple(heads), tuple(lines), tuple(notes), tuple(missing), papers, tuple(comparisons))
+    return Table(tuple(heads), tuple(lines), tuple(notes), absent, papers, tuple(comparisons))
 
 
 def shown(value: Value, metric: str) -> str:
     """A score as text: two digits, three for the geometry; ± and the number of seeds; its interval."""
-    digits = 3 if metric in SCALE_OF_GEOMETRY else 2
+    digits = 3 if metric in GEOMETRY_METRICS else 2
     text = f"{value.mean:.{digits}f}"
     if value.std is not None:
         text += f" ± {value.std:.{digits}f}"
@@ -172,6 +176,11 @@ def shown(value: Value, metric: str) -> str:
     return text
 
 
+def printed(value: float) -> str:
+    """A reported figure: two digits where the paper has one or two, else all of them."""
+    return f"{value:.2f}" if round(value, 2) == value else f"{value:g}"
+
+
 def _order(column: Column) -> tuple[Any, ...]:
     known = {"sts": [*STS_TASKS], "transfer": [*TRANSFER_TASKS]}.get(column.group, [])
     if column.group == "sts":
@@ -180,7 +189,8 @@ def _order(column: Column) -> tuple[Any, ...]:
         known = [*known, "transfer", "transfer_6"]
     place = known.index(column.task) if column.task in known else len(known)
     split = SPLITS.index(column.split) if column.split in SPLITS else len(SPLITS)
-    metric = SCALE_OF_GEOMETRY.index(column.metric) if column.metric in SCALE_OF_GEOMETRY else 0
+    metrics = (*GEOMETRY_METRICS, *ATTACK_METRICS)
+    metric = metrics.index(column.metric) if column.metric in metrics else len(metrics)
     by_split = column.group in ("sts", "geometry")  # test and dev are groups of their own there
     return (
         GROUPS.index(column.group), split if by_split else 0, place, column.task.casefold(), column.task, split,
@@ -207,10 +217,24 @@ def _name(column: Column) -> str:
     split = "cross-validation" if column.split == "all" else column.split
     if column.group == "transfer" and column.task not in TRANSFER_TASKS:
         return name
-    name += f" ({split or 'split not recorded'})"
-    if column.group in ("sts", "transfer") or column.metric == column.group:
+    if split or column.group != "attacks":
+        name += f" ({split or 'split not recorded'})"
+    if column.group in ("sts", "transfer"):
         return name
     return f"{name} {NAMES.get(column.metric, column.metric)}"
+
+
+def _full(column: Column) -> str:
+    name = _name(column)
+    return {
+        "sts": name.removesuffix(")") + ", all)",
+        "transfer": f"{name}, transfer accuracy",
+        "geometry": f"{name}, {NAMES.get(column.task, column.task)} {column.split}".rstrip(),
+        "fine-tuning": name,
+        "robust": f"{name}, robust set",
+        "invariance": name if column.metric == "invariance" else f"{name}, invariance",
+        "attacks": f"attack: {name}",
+    }[column.group]
 
 
 def _cells(column: Column, rows: Sequence[Row], marks: dict[str, str]) -> list[Cell]:
@@ -273,7 +297,7 @@ def _seeds(row: Row) -> str:
         return f"{' '.join(map(str, row.seeds))} (n = {len(row.seeds)})"
     if row.seeds:
         return str(row.seeds[0])
-    return f"{' '.join(map(str, row.evaluated))} (of the evaluation)" if row.evaluated else MISSING
+    return f"evaluation {' '.join(map(str, row.evaluated))}" if row.evaluated else MISSING
 
 
 def _short_names(models: Sequence[str]) -> dict[str, str]:
@@ -295,20 +319,24 @@ def _short_names(models: Sequence[str]) -> dict[str, str]:
 
 def _why_missing(row: Row, columns: Sequence[Column]) -> str:
     """Why cells of a row are empty: what the file says, and else that it was not evaluated."""
-    absent: dict[str, None] = {}
-    reasons: dict[str, str] = {}
-    for column in columns:
-        if column in row.scores:
-            continue
-        recorded = row.missing.get(column.task)
-        if recorded and (column.group not in ("sts",) or column.split in ("test", "")):
-            name = _group(column) + " " + _name(column) if column.task in NAMES else column.task
-            reasons[name] = recorded
-        else:
-            absent[_group(column).split(",")[0] + " " + _name(column)] = None
+    empty = [column for column in columns if column not in row.scores]
+    averages = {column.task: _full(column) for column in empty if column.task in AVERAGES}
+    reasons = {
+        averages.get(task, task): why for task, why in row.missing.items() if task in averages or task not in AVERAGES
+    }
+    # What a file says of a task is said of its test set.
+    absent = [
+        column for column in empty
+        if column.task not in row.missing or (column.group == "sts" and column.split not in ("test", ""))
+    ]  # fmt: skip
+    names: list[str] = []
+    for group in GROUPS:
+        left = [column for column in absent if column.group == group]
+        whole = len(left) > 1 and len(left) == sum(column.group == group for column in columns)
+        names += [f"{'STS' if group == 'sts' else group} (all columns)"] if whole else map(_full, left)
     said = [f"{name}: {why}" for name, why in reasons.items()]
-    if absent:
-        said.append("not evaluated: " + ", ".join(absent))
+    if names:
+        said.append("not evaluated: " + "; ".join(names))
     return "; ".join(said)
 
 

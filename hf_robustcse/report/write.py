@@ -14,7 +14,7 @@ from jinja2 import Environment, StrictUndefined
 from jinja2.filters import do_mark_safe
 
 from hf_robustcse.report.read import Source
-from hf_robustcse.report.table import LABELS, MISSING, Table
+from hf_robustcse.report.table import LABELS, MISSING, Table, printed
 
 TEMPLATE = Path(__file__).parents[1] / "assets" / "report.html"
 _MARKDOWN = re.compile(r"([\\`*_\[\]|~#])")
@@ -161,14 +161,9 @@ def reported_cells(table: Table) -> list[list[str]]:
         row = [figure]
         for column in table.reported.values():
             value, where = column.get(figure, (None, ""))
-            row.append(MISSING if value is None else _reported(value) + (f", {where}" if where else ""))
+            row.append(MISSING if value is None else printed(value) + (f", {where}" if where else ""))
         rows.append(row)
     return rows
-
-
-def _reported(value: float) -> str:
-    """As it is printed: two digits where a paper has one or two, else all of them."""
-    return f"{value:.2f}" if round(value, 2) == value else f"{value:g}"
 
 
 def _list(title: str, entries: Sequence[str]) -> list[str]:
