@@ -6,7 +6,6 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from hf_robustcse import __version__
 from hf_robustcse.errors import Parser, command
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -27,7 +26,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     words = sys.argv[1:] if argv is None else list(argv)
     parser = Parser(prog="hf-robustcse", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--version", action="version", version=f"hf-robustcse {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     parsers = {
         name: commands.add_parser(name, help=text, description=text, allow_abbrev=False)

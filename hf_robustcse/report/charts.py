@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import warnings
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,7 @@ def _bars(table: Table) -> list[tuple[str, Figure]]:
         means = [cell.value.mean for _, cell in known if cell.value]
         axes.barh(
             [place for place, _ in known], means, color="#4878a8", error_kw={"linewidth": 1, "capsize": 2},
-            xerr=[(cell.value.std or 0.0) if cell.value else 0.0 for _, cell in known],
+            xerr=[cell.value.std or math.nan if cell.value else math.nan for _, cell in known],
         )  # fmt: skip
         for (place, cell), mean in zip(known, means, strict=True):
             mark = f" ({cell.mark})" if cell.mark else ""
@@ -60,7 +61,7 @@ def _bars(table: Table) -> list[tuple[str, Figure]]:
         axes.set_axisbelow(True)
     for axes in panels[len(heads) :]:
         axes.set_visible(False)
-    panels[0].invert_yaxis()
+    panels[0].set_ylim(len(lines) - 0.4, -0.6)  # the first row on top
     what = "Average of the seven STS test sets" if average else "STS"
     return [(f"{what}, Spearman x 100, all; whiskers: standard deviation over seeds", figure)]
 
@@ -78,7 +79,7 @@ def _plane(table: Table) -> list[tuple[str, Figure]]:
             if line.cells[place].value is not None and uniformity in line.row.scores:
                 groups.setdefault(line.cells[place].mark, []).append(line)
         for mark, lines in groups.items():
-            figure = _figure(7.2, 4.2 + 0.1 * len(lines))
+            figure = _figure(8.4, max(4.8, 0.25 * len(lines)))
             axes = figure.subplots()
             for number, line in enumerate(lines):
                 x, y = line.row.scores[uniformity], line.row.scores[column]

@@ -14,7 +14,7 @@ from jinja2 import Environment, StrictUndefined
 from jinja2.filters import do_mark_safe
 
 from hf_robustcse.report.read import Source
-from hf_robustcse.report.table import LABELS, MISSING, Table, printed
+from hf_robustcse.report.table import LABELS, MISSING, NAMES, Table, printed
 
 TEMPLATE = Path(__file__).parents[1] / "assets" / "report.html"
 _MARKDOWN = re.compile(r"([\\`*_\[\]|~#])")
@@ -150,7 +150,9 @@ def comparison_cells(table: Table) -> list[list[str]]:
             for side in ("a", "b")
         ]
         ends = f"{entry.values['low']:+.2f} to {entry.values['high']:+.2f}"
-        rows.append([entry.a, entry.b, entry.task, *sides, f"{entry.values['difference']:+.2f}", ends, entry.verdict])
+        name, space, split = entry.task.partition(" (")
+        task = NAMES.get(name, name) + space + split
+        rows.append([entry.a, entry.b, task, *sides, f"{entry.values['difference']:+.2f}", ends, entry.verdict])
     return rows
 
 
