@@ -88,7 +88,8 @@ class Row:
         warnings: what a reader has to know, such as a checkpoint that was chosen on a test set.
         on_test_set: whether its checkpoint was chosen on a test set.
         backbone: base name of the encoder that training began with, if known.
-        reported: name of a figure -> what the paper prints for this very cell of a sweep.
+        reported: of a cell of a sweep that declares it, name of a figure -> what the paper prints for that cell; None
+            for any other row, beside which stands what the paper prints for its method.
         identity: equal for the same model evaluated in the same way; its scores may be spread over files.
         family: equal for the seeds of one setting; None for a row that is no seed of anything.
     """
@@ -105,7 +106,7 @@ class Row:
     warnings: list[str] = dataclasses.field(default_factory=list)
     on_test_set: bool = False
     backbone: str | None = None
-    reported: dict[str, float] = dataclasses.field(default_factory=dict)
+    reported: dict[str, float] | None = None
     identity: tuple[Any, ...] = ()
     family: tuple[Any, ...] | None = None
 
@@ -332,7 +333,7 @@ def _result_rows(data: Mapping[str, Any]) -> list[Row]:
         model=clean(data["model"]),
         note=_whitened(protocol.get("whitening")),
         method=None if data.get("method") is None else clean(data["method"]),
-        pooling=clean(protocol["pooling"]) if protocol.get("pooling") else None,
+        pooling=clean(protocol["pooling"]) if protocol.get("pooling") else _option(words, "pooler"),
         seeds=own if trained or seeds else (),
         evaluated=() if trained or seeds else own,
         scores=_scores(data.get("tasks") or {}, protocol, len(seeds) if seeds else 1),
@@ -394,11 +395,12 @@ def _sweep_rows(data: Mapping[str, Any]) -> list[Row]:
             _note_selection(row, selection)
         for seed, why in (cell.get("failed") or {}).items():
             row.warnings.append(f"seed {clean(seed)} failed: {clean(why)}")
-        row.reported = {
-            clean(what): number
-            for what, values in (data.get("reported") or {}).items()
-            if (number := _number(values.get(label), f"reported.{what}")) is not None
-        }
+        if data.get("reported"):
+            row.reported = {
+                clean(what): number
+                for what, values in data["reported"].items()
+                if (number := _number(values.get(label), f"reported.{what}")) is not None
+            }
         row.identity = (row.model, label, data["command"])
         rows.append(row)
     if data.get("before"):

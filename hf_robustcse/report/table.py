@@ -359,13 +359,13 @@ def _reported_columns(rows: Sequence[Row]) -> dict[str, dict[int, float]]:
     for metric in _HEADLINES:
         for backbone in BACKBONES:
             for number, row in enumerate(rows):
-                if row.reported or backbone not in _backbones(row):
+                if row.reported is not None or backbone not in _backbones(row):
                     continue
                 value = METHODS[str(row.method)].paper.reported[backbone].get(metric)
                 if value is not None:
                     columns.setdefault(f"reported: {NAMES[metric]}, {BACKBONES[backbone]}", {})[number] = value
     for number, row in enumerate(rows):
-        for what, value in row.reported.items():
+        for what, value in (row.reported or {}).items():
             columns.setdefault(f"reported: {what}", {})[number] = value
     return columns
 

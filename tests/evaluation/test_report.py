@@ -175,7 +175,7 @@ def test_seeds_are_mean_and_deviation_never_best(tmp_path, capsys):
         save(tmp_path / f"{seed}.json", result(model, {task: sts(score) for task in STS}, method="vadv"))
     text, rows, page = report(tmp_path, tmp_path)
     shown = f"{statistics.fmean(scores):.2f} ± {statistics.stdev(scores):.2f} (3)"
-    assert page.rows[2][:4] == ["vadv", "vadv", "cls", "0 1 2 (n = 3)"] and page.rows[2][4:12] == [shown] * 8
+    assert page.rows[2][:4] == ["runs/vadv", "vadv", "cls", "0 1 2 (n = 3)"] and page.rows[2][4:12] == [shown] * 8
     assert shown in text and "77.00" not in text and len(page.rows) == 3
     assert float(rows[1][5]) == statistics.fmean(scores) and float(rows[1][6]) == statistics.stdev(scores)
 
@@ -201,7 +201,7 @@ def test_a_summary_stands_for_its_seeds(tmp_path, capsys):
     save(tmp_path / "run/config.json", {"hidden_size": 3})
     _, _, page = report(tmp_path, tmp_path / "run")
     assert [row[:5] for row in page.rows[2:]] == [
-        ["run", "simcse", "-", "0 1 (n = 2)", "66.00 ± 0.90 (2)"],
+        ["run", "simcse", "cls", "0 1 (n = 2)", "66.00 ± 0.90 (2)"],
         ["bert-base-uncased, before training", "-", "cls", "-", "60.00"],
     ]
     assert "left out: 1 JSON files that are no results; 2 seeds that a summary holds already" in capsys.readouterr().out
@@ -283,9 +283,9 @@ def test_a_sweep_has_a_row_a_cell_and_its_reported_figures_in_columns_of_their_o
     sweep = {"grid": "gs-multiple", "command": "run_ablation.py gs-multiple", "cells": {"3": cell, "4": cell},
              "library_versions": {}, "reported": {"STS average, BERT-base": {"3": 77.63}}, "before": {}}  # fmt: skip
     text, _, page = report(tmp_path, save(tmp_path / "sweep/results.json", sweep))
-    assert page.rows[1] == ["STS-B (dev)", "reported: STS average, BERT-base", "reported: STS average of 7, BERT-base"]
-    assert page.rows[2][0] == "gs-multiple: 3 [1]" and page.rows[2][3:] == ["0 1 (n = 2)", "66.00 ± 1.00 (2)", "77.63",
-                                                                           "-"]  # fmt: skip
+    assert page.rows[1] == ["STS-B (dev)", "reported: STS average, BERT-base"]
+    assert page.rows[2][0] == "gs-multiple: 3 [1]" and page.rows[2][3:] == ["0 1 (n = 2)", "66.00 ± 1.00 (2)", "77.63"]
+    assert page.rows[3][-1] == "-"
     assert "seed 2 failed: embeddings collapsed" in text
 
 

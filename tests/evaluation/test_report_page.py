@@ -1,4 +1,4 @@
-"""The report's page in a browser: what it shows, that it complains of nothing, asks for nothing and lacks no picture."""
+"""The report's page in a browser: what it shows, that nothing is complained of, requested or missing."""
 
 from __future__ import annotations
 
