@@ -9,18 +9,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import NoReturn
 
-from hf_robustcse.errors import UserError, command
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message} (see --help)")
+from hf_robustcse.errors import Parser, UserError, command
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+def _parser() -> Parser:
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     model = parser.add_mutually_exclusive_group(required=True)
     model.add_argument(
         "--model_name_or_path", help="a model folder or Hub id, or a text file of word vectors (.txt, .vec, each .gz)"

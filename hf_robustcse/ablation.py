@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import difflib
 import json
@@ -13,13 +12,13 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import yaml
 
 from hf_robustcse.distributed import world_size
-from hf_robustcse.errors import TrainingStopped, UserError
+from hf_robustcse.errors import Parser, TrainingStopped, UserError
 from hf_robustcse.evaluation.pictures import HOW_TO_GET, has_matplotlib
 from hf_robustcse.evaluation.results import command_line, library_versions
 from hf_robustcse.files import atomic_write_text, write_json
@@ -137,13 +136,8 @@ def _is_number(text: str) -> bool:
     return True
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; --help lists all options")
-
-
-def _parser(grids: Path) -> argparse.ArgumentParser:
-    parser = _Parser(
+def _parser(grids: Path) -> Parser:
+    parser = Parser(
         prog="run_ablation.py",
         usage="run_ablation.py GRID [recipe.yaml] [--seeds S ...] [--cells C ...] [--output_dir DIR] [options of "
         "run_unsup.py]",
@@ -465,8 +459,8 @@ def summarise(sweep: Sweep) -> dict[str, Any]:
     return {
         "grid": grid.name, "about": grid.about, "command": sweep.command, "varied": list(grid.varied),
         "axis": grid.axis, "plot": list(grid.plot), "reported": grid.reported,
-        "device": about.get("device"), "library_versions": library_versions(), "before": about.get("before", {}),
-        "cells": rows,
+        "device": about.get("device"), "protocol": about.get("protocol"), "library_versions": library_versions(),
+        "before": about.get("before", {}), "cells": rows,
     }  # fmt: skip
 
 

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
-from hf_robustcse.errors import UserError, command
+from hf_robustcse.errors import Parser, command
 
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "report": ("hf_robustcse.report", "results.json files into one table: Markdown, CSV and a page"),
+}
 """Command -> the module that holds it, and its line of help."""
-
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser whose complaints are `UserError`s: one line, exit code 2."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise what argparse would print with its usage."""
-        raise UserError(f"{message} (see {self.prog} --help)")
 
 
 @command
@@ -47,3 +39,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = vars(parser.parse_args(words))
     del options["command"]
     module.run(**options, argv=[parser.prog, *words])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,11 +1,12 @@
-"""The one exception a user meets for bad input, and how a command reports it."""
+"""The one exception a user meets for bad input, how a command line raises it and how a command reports it."""
 
 from __future__ import annotations
 
+import argparse
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 
 class UserError(ValueError):
@@ -14,6 +15,14 @@ class UserError(ValueError):
 
 class TrainingStopped(RuntimeError):
     """Training cannot go on (a non-finite loss term, collapsed embeddings); the message names term and step."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints are `UserError`s: one line, exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what argparse would print with its usage."""
+        raise UserError(f"{message} (see {self.prog} --help)")
 
 
 def command(main: Callable[..., Any]) -> Callable[..., Any]:

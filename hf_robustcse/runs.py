@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import datasets
 import torch
@@ -28,7 +28,7 @@ from transformers import HfArgumentParser, TrainingArguments, set_seed
 
 from hf_robustcse.data import ContrastiveCollator, Corpus, load_corpus, tokenize_corpus
 from hf_robustcse.distributed import world_size
-from hf_robustcse.errors import UserError
+from hf_robustcse.errors import Parser, UserError
 from hf_robustcse.evaluation.dev_file import load_dev_file
 from hf_robustcse.evaluation.geometry import has_positives
 from hf_robustcse.evaluation.results import base_results, command_line, library_versions, task_record
@@ -163,16 +163,12 @@ class Arguments:
     recipe: str | None = None
 
 
-class OptionParser(HfArgumentParser):
+class OptionParser(Parser, HfArgumentParser):
     """The parser of a training command: dataclasses, and a recipe in front that the command line overrides."""
 
     def __init__(self, types: Sequence[type]) -> None:
         super().__init__(list(types), allow_abbrev=False)
         self.add_argument("recipe", nargs="?", help="YAML file of option: value pairs; the command line overrides it")
-
-    def error(self, message: str) -> NoReturn:
-        """Raise what argparse would print."""
-        raise UserError(f"{message}; --help lists all options")
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
         """Parse the words of a command line.
@@ -754,6 +750,8 @@ def _summarise_seeds(root: Path, seeds: list[int], results: list[dict[str, Any]]
         summary["tasks"][name] = row | {"seeds": len(seeds)}
         say(f"{name} spearman over {len(seeds)} seeds: {row['spearman']:.2f} ± {row['spearman_std']:.2f}")
     summary["averages"] = {**results[0]["averages"], "sts": _sts_average(summary["tasks"])}
+    if summary["averages"]["sts"] is not None and len(seeds) > 1:
+        summary["averages"]["sts_std"] = statistics.stdev(_sts_average(result["tasks"]) for result in results)
     first = next(iter(results[0]["before"]), None)
     best = max(range(len(seeds)), key=lambda i: results[i]["tasks"][first]["spearman"]) if first else 0
     summary["exported_seed"] = seeds[best]

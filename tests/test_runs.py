@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from tiny import SENTENCES, WORDS, make_encoder
 from transformers import AutoConfig, AutoModel
 
-from hf_robustcse import SentenceTransformer
+from hf_robustcse import SentenceTransformer, runs
 from hf_robustcse.errors import TrainingStopped, UserError
 from hf_robustcse.methods import METHODS
 from hf_robustcse.runs import has_dropout, parse_arguments, run
@@ -412,3 +412,16 @@ def test_the_embedded_default(tmp_path):
     results = json.loads((tmp_path / "runs" / "vadv-embedded" / "results.json").read_text())
     assert results["tasks"]["embedded_dev"]["spearman"] > results["before"]["embedded_dev"]["spearman"]
     assert "A real model" in done.stdout
+
+
+def test_the_summary_of_seeds_has_the_spread_of_the_average(tmp_path):
+    def one(score: float) -> dict:
+        names = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
+        return {
+            "tasks": {name: {"spearman": score + number, "n": 3, "split": "test"} for number, name in enumerate(names)},
+            "averages": {"sts": score + 3, "transfer": None}, "before": {}, "training": {}, "selection": {},
+        }  # fmt: skip
+
+    summary = runs._summarise_seeds(tmp_path, [0, 1], [one(60.0), one(64.0)], save=False)
+    assert summary["averages"]["sts"] == pytest.approx(65.0)
+    assert summary["averages"]["sts_std"] == pytest.approx(8**0.5)

@@ -26,6 +26,12 @@ class Paper:
     """Backbone -> {metric: value}, as printed in the paper."""
     arxiv: str | None = None
     bibtex: str | None = None
+    tables: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Beginning or end of a metric's name -> the table or figure that prints it, where that is known."""
+
+    def table_of(self, metric: str) -> str:
+        """The table or figure that prints a metric, or ""."""
+        return next((where for key, where in self.tables.items() if metric.startswith(key) or metric.endswith(key)), "")
 
 
 @dataclasses.dataclass

@@ -49,9 +49,12 @@ class VAdv(Method):
         reported={
             "bert-base-uncased": {
                 "STS12": 72.05, "STS13": 83.15, "STS14": 75.71, "STS15": 83.12, "STS16": 79.46, "STSB": 79.90,
-                "SICKR": 70.75, "sts_avg": 77.73, "transfer_avg": 86.01,
+                "SICKR": 70.75, "sts_avg": 77.73, "transfer_avg": 86.01, "STSB_dev": 84.55,
+                "ANLI_R1_dev": 55.1, "ANLI_R2_dev": 44.4, "ANLI_R3_dev": 45.6, "ANLI_all_dev": 48.4,
+                "ANLI_R1_test": 54.4, "ANLI_R2_test": 47.2, "ANLI_R3_test": 44.1, "ANLI_all_test": 48.6,
             },
         },
+        tables={"STSB_dev": "Tables 4 and 6"},
     )  # fmt: skip
 
     @dataclasses.dataclass
