@@ -24,10 +24,11 @@ _FUNCTION_WORDS = frozenset(
     now of off on or our out over she should so some such than that the their them then there these they this those to
     too under up us very was we were what when where which who will with would you your""".split()
 )
-# These stand in other places of a sentence than their synonyms ("a person" but no "a someone"), or mean a number.
+# These stand in other places of a sentence than their synonyms ("a person" but no "a someone", "learn perfectly" but
+# not "learn absolutely"), mean a number, or are judged otherwise.
 _UNLIKE_THEIR_SYNONYMS = frozenset(
-    """also anybody anyone auto corp dozens everybody everyone haired merely murphy nobody non percent person somebody
-    someone tons""".split()
+    """absolutely also anybody anyone auto belated buddy corp coup crony dozens everybody everyone haired merely murphy
+    nobody non percent perfectly person somebody someone takeover tardy tons utterly""".split()
 )
 
 
@@ -111,7 +112,11 @@ def load_wordnet(*, exact: bool = False) -> Synonyms:
         sense = only_sense(word)
         lemmas = sense.lemmas() if sense else []
         names = [lemma.name() for lemma in lemmas if lemma.count() and lemma.name().isalpha() and lemma.name() != word]
-        return [name for name in names if name.islower() and only_sense(name) == sense]
+        return [
+            name
+            for name in names
+            if name.islower() and name not in _UNLIKE_THEIR_SYNONYMS and only_sense(name) == sense
+        ]
 
     def synonyms(word: str) -> list[str]:
         if word in _FUNCTION_WORDS or (exact and word in _UNLIKE_THEIR_SYNONYMS):

@@ -270,7 +270,10 @@ def _contractions(row: _Row) -> list[Edit]:
                 subject, verb = (group for group in match.groups() if group)
                 joint = f"{gap}{quote}" if other is _SHORT_OF else " "
                 # "what they are doing", "as I am going": the verb may belong to what stands in front.
-                if _before(text, match.start()).lower() not in {"what", "how", "as", "than", "who", "where"}:
+                token = _before(text, match.start()).lower()
+                if token not in {"what", "how", "as", "than", "who", "where"} and not text[: match.start()].endswith(
+                    "-"
+                ):
                     found.append((number, *match.span(), f"{subject}{joint}{other[verb]}"))
         end = 0
         for edit in sorted(found):
@@ -403,7 +406,8 @@ def _numbers(row: _Row) -> list[Edit]:
     """Numbers of things from 3 on replaced by near ones; their order among all numbers of the row stays.
 
     Only digits in front of a plural (`12 men`, `5 black dogs`): so no years, dates, decimals, ordinals, prices,
-    measures, scores or `Chapter 3`. A row whose numbers add up or are otherwise related keeps them.
+    measures, scores or `Chapter 3`. A row whose numbers add up or are otherwise related keeps them, and so does one
+    whose longest text has not the number: the others may count what that describes (a man and two women: 3 people).
     """
     if row.words & RELATIONS:
         return []
@@ -416,12 +420,13 @@ def _numbers(row: _Row) -> list[Edit]:
     timed = len(units) <= 1 and not any(value >= 1000 for value in values)
     spelled = {number for word, number in NUMBER_WORDS.items() if word in row.words}
     edits: list[Edit] = []
+    longest = max(range(len(row.texts)), key=lambda number: len(row.texts[number]))
     ordered = sorted(values)
     last = -1.0  # the new value of the number before
     for at, value in enumerate(ordered):
         spots = _counts(row, int(value), timed) if 3 <= value <= 999 and value == int(value) else []
         new = value
-        if spots and value not in spelled:
+        if spots and value not in spelled and longest in {spot[0] for spot in spots}:
             near = max(1, int(value) // 5)
             low, high = next((10**d, 10 ** (d + 1) - 1) for d in range(3) if value < 10 ** (d + 1))
             above = ordered[at + 1] if at + 1 < len(ordered) else float("inf")

@@ -20,7 +20,7 @@ FEMALE_NAMES = tuple(
     Hannah Heidi Helen Irene Isabel Jane Janet Jennifer Jessica Joan Joanna Judith Judy Julia Julie Karen Kathleen
     Kristen Laura Linda Lisa Louise Lucy Lydia Margaret Maria Marie Marilyn Martha Mary Megan Melissa Michelle Monica
     Naomi Natalie Nicole Nora Olivia Pamela Patricia Paula Rachel Rebecca Rita Ruth Samantha Sandra Sarah Sharon
-    Sheila Shirley Sophie Stephanie Susan Sylvia Teresa Tina Ursula Vanessa Veronica Yvonne""".split()
+    Sheila Sophie Stephanie Susan Sylvia Teresa Tina Ursula Vanessa Veronica Yvonne""".split()
 )
 SHORT_NAMES = {
     "Andrew": "Drew", "Anthony": "Tony", "Benjamin": "Ben", "Charles": "Chuck", "Deborah": "Debbie",

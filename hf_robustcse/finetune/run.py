@@ -19,12 +19,14 @@ from transformers import AutoConfig, AutoTokenizer, Trainer, TrainingArguments, 
 from hf_robustcse.distributed import rank, world_size
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.embedders import saved_method
+from hf_robustcse.evaluation.known_sets import KnownRobustSet
 from hf_robustcse.evaluation.operators import OPERATORS
 from hf_robustcse.evaluation.results import base_results, command_line, library_versions
 from hf_robustcse.evaluation.robust_sets import invariance_rate, robust_set, save_robust_set
 from hf_robustcse.evaluation.sts import MissingData
 from hf_robustcse.files import write_json
 from hf_robustcse.finetune.kinds import Kind, make_kind
+from hf_robustcse.finetune.known import known_sets, score_known
 from hf_robustcse.finetune.tasks import POOLED, SOURCES, TASKS, Split, Task, find_task, load_split
 from hf_robustcse.runs import EMBEDDED_ENCODER, OptionParser, recipe_arguments, resume_point, say, settle_output_dir
 from hf_robustcse.synonyms import Synonyms, load_wordnet, read_word_list
@@ -58,6 +60,13 @@ class TaskArguments:
         metadata={
             "help": f"Perturbations of the robust set: {', '.join(OPERATORS)} (default: all that keep the labels "
             "of the task; synonyms where WordNet is found); none for no robust set."
+        },
+    )
+    robust_sets: list[str] | None = dataclasses.field(
+        default=None,
+        metadata={
+            "help": "Published robust sets to score, such as SNLI_CAD (default: those for the task that lie in "
+            "the data folder); none for none."
         },
     )
     robust_word_list: str | None = dataclasses.field(
@@ -133,6 +142,7 @@ class _Data:
     trained_on: list[dict[str, Any]]
     scored: dict[str, Split]
     robust: dict[str, datasets.Dataset]
+    known: list[KnownRobustSet]
     missing: list[dict[str, str]]
 
 
@@ -283,7 +293,10 @@ def _load(options: TaskArguments, task: Task, kind: Kind) -> _Data:
                 neutral_in=None if task.neutral_in is None else columns[task.neutral_in],
                 synonyms=synonyms,
             )
-    return _Data(train, trained_on, scored, robust, missing)
+    known = known_sets(task, options.data_dir, options.robust_sets)
+    for one in known:
+        say(f"score: {one.name} {one.split}, {len(one.dataset)} rows")
+    return _Data(train, trained_on, scored, robust, known, missing)
 
 
 def _sample(part: Split, size: int) -> Split:
@@ -380,7 +393,7 @@ def _run_one(arguments: Arguments, task: Task, kind: Kind, data: _Data) -> dict[
         processing_class=kind.tokenizer,
         compute_metrics=compute_metrics,
     )
-    record: dict[str, Any] = {"status": "not trained"}
+    record = _earlier_training(options)
     if not options.evaluate_only:
         manifest = _manifest(arguments, task, kind, data)
         checkpoint, _ = resume_point(training, manifest)
@@ -409,9 +422,7 @@ def _run_one(arguments: Arguments, task: Task, kind: Kind, data: _Data) -> dict[
     for name, part in data.scored.items():
         said[name] = [predict(part.rows, features[name])]
         if len({str(prediction) for prediction in said[name][0]}) == 1:
-            say(
-                f"note: all predictions on {name} are {said[name][0][0]!r}: nothing was learnt, train for longer"
-            )
+            say(f"note: all predictions on {name} are {said[name][0][0]!r}: nothing was learnt, train for longer")
         tasks[name] = {**kind.scores(said[name][0], part.rows), "n": part.n, "split": part.split, "source": part.origin,
                        "sha256": part.sha256, "complete": part.complete}  # fmt: skip
         if name in data.robust:
@@ -423,6 +434,8 @@ def _run_one(arguments: Arguments, task: Task, kind: Kind, data: _Data) -> dict[
     for name, members in POOLED.get(task.name, {}).items():
         if all(member in tasks for member in members):
             tasks[name] = _pool(kind, data, said, members)
+    for one in data.known:
+        tasks[one.name] = score_known(kind, one, lambda rows: predict(rows, kind.features(rows)))
     results = base_results(
         model=options.model_name_or_path or "embedded",
         method=saved_method(options.model_name_or_path) if options.model_name_or_path else None,
@@ -444,10 +457,19 @@ def _run_one(arguments: Arguments, task: Task, kind: Kind, data: _Data) -> dict[
         write_json(folder / "results.json", results)
     say("", format_table(results, task), f"results: {folder / 'results.json'}")
     if data.robust:
-        say(f"robust sets, original beside perturbed: datasets.load_from_disk('{folder / 'robust_sets'}/...')")
+        say(f"perturbed sets, original beside perturbed: datasets.load_from_disk('{folder / 'robust_sets'}/...')")
     if not options.evaluate_only:
         say(f"model: {folder} -- {kind.auto.__name__}.from_pretrained('{folder}') loads it")
     return results
+
+
+def _earlier_training(options: TaskArguments) -> dict[str, Any]:
+    """What the results beside a fine-tuned model say of its training."""
+    try:
+        text = (Path(options.model_name_or_path or "") / "results.json").read_text(encoding="utf-8")
+        return {**json.loads(text)["training"], "status": "earlier"} if options.evaluate_only else {}
+    except (OSError, ValueError, LookupError, TypeError):
+        return {"status": "not trained"}
 
 
 def _robustness(kind: Kind, said: Sequence[list[Any]], perturbed: Sequence[datasets.Dataset]) -> dict[str, Any]:

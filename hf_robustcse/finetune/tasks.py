@@ -154,7 +154,7 @@ SOURCES: dict[str, Source] = {
                 {"sentence1": "text1", "sentence2": "text2"},
             ),
         ),
-        _glue("QQP", {"train": 363846, "dev": 40430}, labels=("different", "duplicate"),
+        _glue("QQP", {"train": 363846, "dev": 40430}, labels=("not_duplicate", "duplicate"),
               hub_columns={"sentence1": "question1", "sentence2": "question2"}),
         Source(
             "STSB",
