@@ -10,11 +10,14 @@ from pathlib import Path
 
 import datasets
 import pytest
-from tiny import SENTENCES
+from tiny import SENTENCES, make_tokenizer
 from transformers import AutoModelForQuestionAnswering, AutoModelForSequenceClassification, AutoTokenizer
 
 from hf_robustcse.errors import UserError
+from hf_robustcse.evaluation import known_sets
 from hf_robustcse.finetune import tasks
+from hf_robustcse.finetune.kinds import make_kind
+from hf_robustcse.finetune.known import score_known
 from hf_robustcse.finetune.run import parse_arguments, run
 
 ROOT = Path(__file__).parents[2]
@@ -208,3 +211,44 @@ def test_another_run_is_not_overwritten_and_the_command_exits_with_2(bert, data,
     done = subprocess.run([*command, "--use_cpu"], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 2 and done.stderr.strip().count("\n") == 0 and "does not exist" in done.stderr
     assert not (tmp_path / "runs").exists()
+
+
+def test_published_robust_sets_are_scored_when_they_are_there(bert, data, tmp_path, monkeypatch):
+    def put(path: str, rows: list[str]) -> None:
+        (data / path).parent.mkdir(parents=True, exist_ok=True)
+        (data / path).write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+    pairs = [f"{i % 2}\t{SENTENCES[i]}\t{SENTENCES[9 - i]}" for i in range(4)]
+    put("attack/AdvGLUE/rte.tsv", ["label\tsentence1\tsentence2", *pairs])
+    monkeypatch.setitem(
+        known_sets.KNOWN_SETS,
+        "AdvGLUE_RTE",
+        dataclasses.replace(known_sets.KNOWN_SETS["AdvGLUE_RTE"], rows={"dev": {"rte": 4}}),
+    )
+    words = ("--task", "rte", "--model_name_or_path", bert, "--data_dir", data)
+    results = go(*words, "--output_dir", tmp_path / "a")
+    assert results["tasks"]["AdvGLUE_RTE"]["n"] == 4 and 0 <= results["tasks"]["AdvGLUE_RTE"]["accuracy"] <= 100
+    assert "AdvGLUE_RTE" not in go(*words, "--output_dir", tmp_path / "b", "--robust_sets", "none")["tasks"]
+    with pytest.raises(UserError, match="SNLI_CAD is not for rte; those that are: AdvGLUE_RTE"):
+        go(*words, "--output_dir", tmp_path / "c", "--robust_sets", "SNLI_CAD")
+
+
+def test_groups_and_originals_of_a_published_set():
+    kind = make_kind(tasks.TASKS["sst2"], make_tokenizer(), 16)
+
+    def by_length(rows: datasets.Dataset) -> list[int]:
+        return [len(text) % 2 for text in rows["text"]]
+
+    def known(columns: dict, names: tuple[str, ...], original: dict | None = None) -> known_sets.KnownRobustSet:
+        rows = [datasets.Dataset.from_dict(one) if one else None for one in (columns, original)]
+        return known_sets.KnownRobustSet("X", "test", ("SST2",), names, *rows, "", "here", "0")
+
+    groups = {"text": ["a", "bbb", "a", "bb"], "test": ["t"] * 4, "group": [0, 0, 1, 1], "variant": [0, 1, 0, 1]}
+    record = score_known(kind, known(groups, ()), by_length)
+    assert record["invariance"] == 50 and record["groups"] == 2 and record["n"] == 4
+    edited = {"text": ["a", "bb", "bb", "d"], "label": [2, 0, 2, 1]}
+    originals = {"text": ["aa", "b", "bb", "c"], "label": [0, 2, 0, 1]}
+    record = score_known(kind, known(edited, ("negative", "neutral", "positive"), originals), by_length)
+    # right on a and bb, wrong on the second bb; the neutral row is left out of both sides
+    assert record["accuracy"] == pytest.approx(200 / 3) and record["n"] == 3 and record["without_label"] == 1
+    assert record["original"]["accuracy"] == pytest.approx(100) and record["consistency"] == pytest.approx(200 / 3)
