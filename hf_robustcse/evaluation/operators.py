@@ -224,7 +224,7 @@ def _typos(row: _Row) -> list[Edit]:
 
 _BE = "is|are|was|were|do|does|did|has|have|had|could|would|should"
 _NOT = re.compile(rf"\b({_BE}|will|can) not\b|\bcannot\b")
-_N_T = re.compile(rf"\b(?:({_BE})( ?)n['’]t|(wo|ca)( ?)n['’]t)\b")
+_N_T = re.compile(rf"\b(?:({_BE})( ?)n['’]t|(wo|ca)( ?)n['’]t)\b(?!['’])")
 _SUBJECT = re.compile(r"\s+(?:I|i|you|he|she|it|we|they|there)\b")
 _NEXT = r"a|an|the|very|so|really|my|your|his|her|our|their"
 # Only in front of words that show that the verb is not stranded ("than I am", "what they are in").
@@ -270,10 +270,9 @@ def _contractions(row: _Row) -> list[Edit]:
                 subject, verb = (group for group in match.groups() if group)
                 joint = f"{gap}{quote}" if other is _SHORT_OF else " "
                 # "what they are doing", "as I am going": the verb may belong to what stands in front.
-                token = _before(text, match.start()).lower()
-                if token not in {"what", "how", "as", "than", "who", "where"} and not text[: match.start()].endswith(
-                    "-"
-                ):
+                belongs = _before(text, match.start()).lower() in {"what", "how", "as", "than", "who", "where"}
+                stutters = "-" in (text[: match.start()][-1:], text[match.end() :][:1])  # "I'm-I'm"
+                if not belongs and not stutters:
                     found.append((number, *match.span(), f"{subject}{joint}{other[verb]}"))
         end = 0
         for edit in sorted(found):

@@ -121,6 +121,7 @@ def test_contractions(text, expected):
         "I know what they are doing.",
         "It's been rain.",
         "Mary's dog wants ours.",
+        "Oh, I'm-I'm there, you couldn't've come.",
     ],
 )
 def test_contractions_leave(text):
