@@ -27,8 +27,9 @@ _FUNCTION_WORDS = frozenset(
 # These stand in other places of a sentence than their synonyms ("a person" but no "a someone", "learn perfectly" but
 # not "learn absolutely"), mean a number, or are judged otherwise.
 _UNLIKE_THEIR_SYNONYMS = frozenset(
-    """absolutely also anybody anyone auto belated buddy corp coup crony dozens everybody everyone haired merely murphy
-    nobody non percent perfectly person somebody someone takeover tardy tons utterly""".split()
+    """absolutely also anybody anyone auto belated buddy corp coup crony decidedly definitely dozens emphatically
+    everybody everyone haired instead merely murphy nobody non percent perfectly person somebody someone takeover
+    tardy tons utterly""".split()
 )
 
 

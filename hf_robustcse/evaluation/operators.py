@@ -207,7 +207,7 @@ def _typos(row: _Row) -> list[Edit]:
     words = [
         (number, match)
         for number, text in enumerate(row.texts)
-        for match in re.finditer(r"(?<![\w@#/.’'-])[^\W\d_]+(?![\w@/’'-]|\.\w)", text)
+        for match in re.finditer(r"(?<![\w@#/.’'-])[^\W\d_]+(?![\w@/’'-]|\.\w|:/)", text)
         if len(match[0]) >= LEAST
         and match[0].islower()
         and match[0] not in OTHER_WORDS
@@ -224,7 +224,7 @@ def _typos(row: _Row) -> list[Edit]:
 
 _BE = "is|are|was|were|do|does|did|has|have|had|could|would|should"
 _NOT = re.compile(rf"\b({_BE}|will|can) not\b|\bcannot\b")
-_N_T = re.compile(rf"\b(?:({_BE})( ?)n['’]t|(wo|ca)( ?)n['’]t)\b")
+_N_T = re.compile(rf"\b(?:({_BE})( ?)n['’]t|(wo|ca)( ?)n['’]t)\b(?!['’])")
 _SUBJECT = re.compile(r"\s+(?:I|i|you|he|she|it|we|they|there)\b")
 _NEXT = r"a|an|the|very|so|really|my|your|his|her|our|their"
 # Only in front of words that show that the verb is not stranded ("than I am", "what they are in").
@@ -270,10 +270,9 @@ def _contractions(row: _Row) -> list[Edit]:
                 subject, verb = (group for group in match.groups() if group)
                 joint = f"{gap}{quote}" if other is _SHORT_OF else " "
                 # "what they are doing", "as I am going": the verb may belong to what stands in front.
-                token = _before(text, match.start()).lower()
-                if token not in {"what", "how", "as", "than", "who", "where"} and not text[: match.start()].endswith(
-                    "-"
-                ):
+                belongs = _before(text, match.start()).lower() in {"what", "how", "as", "than", "who", "where"}
+                stutters = "-" in (text[: match.start()][-1:], text[match.end() :][:1])  # "I'm-I'm"
+                if not belongs and not stutters:
                     found.append((number, *match.span(), f"{subject}{joint}{other[verb]}"))
         end = 0
         for edit in sorted(found):
@@ -330,7 +329,7 @@ def _no_person(text: str, start: int, end: int) -> bool:
     behind = re.match(r"(?:\s+[A-Z][\w.]*)*", text[end:])[0].split()
     joined = re.search(r"([A-Z]\w*)\s+(?:and|&|of)\s+$", text[:start])
     return (
-        any(word in THINGS or re.fullmatch("[IVX]+", word) for word in behind)
+        any(word.rstrip(".") in THINGS or re.fullmatch("[IVX]+", word) for word in behind)
         or bool(re.match(r"\s+(?:the\s+[A-Z]|&)", text[end:]))
         or (joined is not None and joined[1] not in _PEOPLE)
     )
@@ -399,6 +398,7 @@ def _inner_capitals(text: str) -> set[str]:
     }
 
 
+_DETERMINERS = frozenset("About All Almost Another Around Both Nearly Only Over Some The These Those".split())
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 
 
@@ -460,17 +460,11 @@ def _counts(row: _Row, value: int, timed: bool) -> list[tuple[int, int, int]]:
                 or re.search(r"[\w.,:;/$£€#@&+*-]$", text[max(0, start - 1) : start])
                 or before in {"a", "an", "$", "£", "€", "#", "-", "/", ":", "×", "x", "no", "number"}
                 or re.search(r"\d\s*[.,:/-]?$", before)
-                or (before[:1].isupper() and before[-1].isalnum() and not _opens(text, before, start))
+                or (before[:1].isupper() and before[-1].isalnum() and before not in _STARTERS | _DETERMINERS)
             ):
                 return []
             spots.append((number, start, end))
     return spots
-
-
-def _opens(text: str, before: str, start: int) -> bool:
-    """Whether the capitalised token before a place begins the text or a sentence."""
-    head = text[:start].rstrip()[: -len(before)].rstrip(" \"'`“‘([")
-    return not head or head[-1] in ".?!:"
 
 
 def _plural(first: str, second: str, third: str, timed: bool) -> bool:

@@ -85,11 +85,11 @@ def robust_set(
         for name, text in zip(columns, changed[: len(columns)], strict=True):
             texts[name].append(text)
         applied.append(done)
-    result = dataset.remove_columns(columns)
+    result = dataset.add_column("operators", applied, feature=List(Value("string")))
+    result = result.add_column("row", list(range(len(dataset))), feature=Value("int64"))
+    result = result.remove_columns(columns)
     for name in columns:
         result = result.add_column(name, texts[name], feature=dataset.features[name])
-    result = result.add_column("operators", applied, feature=List(Value("string")))
-    result = result.add_column("row", list(range(len(dataset))), feature=Value("int64"))
     return result.select_columns([*dataset.column_names, *ADDED])
 
 
