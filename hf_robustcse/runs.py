@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -306,25 +306,41 @@ def run(arguments: Arguments) -> dict[str, Any]:
     corpus = _load_corpus(arguments)
     if arguments.run.seeds is None:
         return _run_one(arguments, corpus, dev, test)
-    root = Path(training.output_dir)
-    results = []
+    results = run_seeds(arguments, seeds, lambda one: _run_one(one, corpus, dev, test))
+    if results[-1]["training"]["status"] != "finished":
+        return results[-1]
+    return _summarise_seeds(Path(training.output_dir), seeds, results, training.should_save)
+
+
+def run_seeds(arguments: Any, seeds: Sequence[int], one: Callable[[Any], dict[str, Any]]) -> list[dict[str, Any]]:
+    """Run once for each seed, in a folder `seed-N` of its own.
+
+    Args:
+        arguments: of the run, with its `training` arguments; a seed that is finished already is not run again when they
+            resume.
+        seeds: distinct.
+        one: arguments of one seed -> its results.
+
+    Returns:
+        The results of each seed, up to the first that was stopped.
+    """
+    training, root, results = arguments.training, Path(arguments.training.output_dir), []
     for number, seed in enumerate(seeds, 1):
-        one = copy.copy(arguments)
-        one.training = copy.deepcopy(training)
-        one.training.seed, one.training.output_dir = seed, str(root / f"seed-{seed}")
+        mine = copy.copy(arguments)
+        mine.training = copy.deepcopy(training)
+        mine.training.seed, mine.training.output_dir = seed, str(root / f"seed-{seed}")
         say(f"seed {seed} ({number} of {len(seeds)})")
         finished = root / f"seed-{seed}" / "results.json"
         if training.resume_from_checkpoint and finished.is_file():
             say(f"already finished: {finished}")
             results.append(json.loads(finished.read_text(encoding="utf-8")))
             continue
-        if training.resume_from_checkpoint and not (root / f"seed-{seed}").exists():
-            one.training.resume_from_checkpoint = None
-        result = _run_one(one, corpus, dev, test)
-        if result["training"]["status"] != "finished":
-            return result
-        results.append(result)
-    return _summarise_seeds(root, seeds, results, training.should_save)
+        if training.resume_from_checkpoint and not finished.parent.exists():
+            mine.training.resume_from_checkpoint = None
+        results.append(one(mine))
+        if results[-1]["training"]["status"] != "finished":
+            break
+    return results
 
 
 def settle_output_dir(training: TrainingArguments, default: Path, overwrite: bool) -> None:

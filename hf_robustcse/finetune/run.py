@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import json
 import statistics
@@ -28,7 +27,15 @@ from hf_robustcse.files import write_json
 from hf_robustcse.finetune.kinds import Kind, make_kind
 from hf_robustcse.finetune.known import known_sets, score_known
 from hf_robustcse.finetune.tasks import POOLED, SOURCES, TASKS, Split, Task, find_task, load_split
-from hf_robustcse.runs import EMBEDDED_ENCODER, OptionParser, recipe_arguments, resume_point, say, settle_output_dir
+from hf_robustcse.runs import (
+    EMBEDDED_ENCODER,
+    OptionParser,
+    recipe_arguments,
+    resume_point,
+    run_seeds,
+    say,
+    settle_output_dir,
+)
 from hf_robustcse.synonyms import Synonyms, load_wordnet, read_word_list
 
 _COUNT_FROM_PADDING = ("camembert", "mpnet", "roberta", "xlm-roberta")
@@ -175,20 +182,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
     if options.seeds is None:
         return _run_one(arguments, task, kind, data)
     root = Path(training.output_dir)
-    results = []
-    for number, seed in enumerate(seeds, 1):
-        one = copy.copy(arguments)
-        one.training = copy.deepcopy(training)
-        one.training.seed, one.training.output_dir = seed, str(root / f"seed-{seed}")
-        say(f"seed {seed} ({number} of {len(seeds)})")
-        finished = root / f"seed-{seed}" / "results.json"
-        if training.resume_from_checkpoint and finished.is_file():
-            say(f"already finished: {finished}")
-            results.append(json.loads(finished.read_text(encoding="utf-8")))
-            continue
-        if training.resume_from_checkpoint and not finished.parent.exists():
-            one.training.resume_from_checkpoint = None
-        results.append(_run_one(one, task, kind, data))
+    results = run_seeds(arguments, seeds, lambda one: _run_one(one, task, kind, data))
     summary = {**results[0], "model": str(root), "seed": None, "seeds": seeds}
     summary["tasks"] = {
         name: _over_seeds([result["tasks"][name] for result in results]) for name in results[0]["tasks"]
