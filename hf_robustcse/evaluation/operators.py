@@ -337,7 +337,7 @@ def _no_person(text: str, start: int, end: int) -> bool:
     joined = re.search(r"([A-Z]\w*)\s+(?:and|&|of)\s+$", text[:start])
     return (
         any(word.rstrip(".") in THINGS or re.fullmatch("[IVX]+", word) for word in behind)
-        or bool(re.match(r"\s+(?:the\s+[A-Z]|&)", text[end:]))
+        or bool(re.match(r"\s+(?:the\s+[A-Z]|&|\d)", text[end:]))
         or (joined is not None and joined[1] not in _PEOPLE)
     )
 
