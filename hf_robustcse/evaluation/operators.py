@@ -17,6 +17,7 @@ from functools import cached_property
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.noise import LEAST, swap_inside
 from hf_robustcse.evaluation.word_lists import (
+    BIBLE,
     CITIES,
     COUNTRIES,
     FEMALE_NAMES,
@@ -297,8 +298,11 @@ def _names(row: _Row) -> list[Edit]:
     """First names replaced by others of the same gender.
 
     Only those that stand for one person in the whole row: no surname (`Clarence Thomas`), saint or king, none that
-    another name of the row may be short for.
+    another name of the row may be short for, nobody in the Bible, and no full name (`Donald Duck`) where another text
+    has names but not this one (`Disney World`).
     """
+    if row.words & BIBLE:
+        return []
     edits: list[Edit] = []
     taken = set(row.capitalised)
     for names in (MALE_NAMES, FEMALE_NAMES):
@@ -309,6 +313,9 @@ def _names(row: _Row) -> list[Edit]:
             if any(
                 _after_capital(row.texts[n], start) or _no_person(row.texts[n], start, end) for n, start, end in places
             ):
+                continue
+            full = any(re.match(r"\s+[A-Z]", row.texts[n][end:]) for n, _, end in places)
+            if full and _others_name(row, places):
                 continue
             others = [other for other in names if not _alias(other, taken) and other.lower() not in row.words]
             if others:
@@ -330,7 +337,7 @@ def _no_person(text: str, start: int, end: int) -> bool:
     joined = re.search(r"([A-Z]\w*)\s+(?:and|&|of)\s+$", text[:start])
     return (
         any(word.rstrip(".") in THINGS or re.fullmatch("[IVX]+", word) for word in behind)
-        or bool(re.match(r"\s+(?:the\s+[A-Z]|&)", text[end:]))
+        or bool(re.match(r"\s+(?:the\s+[A-Z]|&|\d)", text[end:]))
         or (joined is not None and joined[1] not in _PEOPLE)
     )
 
@@ -360,8 +367,7 @@ def _places(row: _Row) -> list[Edit]:
                 continue
             if any(_longer_name(row.texts[n], start, end) for n, start, end in spots):
                 continue
-            without = [text for n, text in enumerate(row.texts) if n not in {spot[0] for spot in spots}]
-            if any(_inner_capitals(text) - _PEOPLE for text in without):
+            if _others_name(row, spots):
                 continue
             others = [o for o, group in kind.items() if group == kind[place] and not _related(o, taken)]
             if others:
@@ -387,6 +393,12 @@ def _longer_name(text: str, start: int, end: int) -> bool:
         or (behind is not None and not (behind[1] and behind[2] in _PLACES))
         or (before is not None and before[1] not in _PLACES)
     )
+
+
+def _others_name(row: _Row, spots: Iterable[tuple[int, int, int]]) -> bool:
+    """Whether a text without these places names something else, which may be the same under another name."""
+    with_it = {number for number, _, _ in spots}
+    return any(_inner_capitals(text) - _PEOPLE for number, text in enumerate(row.texts) if number not in with_it)
 
 
 def _inner_capitals(text: str) -> set[str]:

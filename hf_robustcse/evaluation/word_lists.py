@@ -9,7 +9,7 @@ from __future__ import annotations
 MALE_NAMES = tuple(
     """Aaron Alan Albert Andrew Anthony Barry Benjamin Bernard Brandon Brian Bruce Carl Charles Craig Daniel Darren
     David Dennis Derek Donald Douglas Edgar Edward Edwin Eric Ernest Felix Gary George Gerald Gordon Gregory Harold
-    Henry Hugh Ian Jacob James Jason Jeffrey Jeremy Joel John Jonathan Joseph Joshua Justin Keith Kenneth Kevin Kyle
+    Henry Hugh Ian Jacob James Jason Jeffrey Jeremy Joel John Jonathan Joseph Justin Keith Kenneth Kevin Kyle
     Larry Leonard Malcolm Marcus Martin Matthew Michael Nathan Neil Nicholas Oliver Patrick Paul Peter Philip Ralph
     Raymond Richard Robert Roger Ronald Roy Samuel Simon Stephen Steven Stuart Theodore Thomas Timothy Todd Trevor
     Vincent Walter William Zachary""".split()
@@ -33,6 +33,8 @@ SHORT_NAMES = {
 }  # fmt: skip
 """Short forms that begin otherwise than the name; the ones that begin alike are found by their letters."""
 
+BIBLE = frozenset("angel apostle bible biblical blessed christ disciple gospel jesus prophet saint virgin".split())
+"""Words that make a first name somebody whom all readers know: a row with one of them keeps its names."""
 THINGS = frozenset(
     """Academy Act Airport Avenue Award Awards Bank Bay Beach Bridge Brothers Building Cathedral Center Centre Church
     City Club College Company Corp County Cup Disease Field Foundation Fort Gallery Garden Gardens Hall Hill Hospital
