@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,13 @@ from typing import Any
 from datasets import Dataset
 
 from hf_robustcse.errors import UserError
-from hf_robustcse.evaluation.known_sets import KNOWN_SETS, KnownRobustSet, find_known_set, load_known_robust_set
+from hf_robustcse.evaluation.known_sets import (
+    KNOWN_SETS,
+    KnownRobustSet,
+    find_known_set,
+    group_invariance,
+    load_known_robust_set,
+)
 from hf_robustcse.evaluation.sts import MissingData
 from hf_robustcse.finetune.kinds import Kind
 from hf_robustcse.finetune.tasks import Task
@@ -61,16 +66,14 @@ def score_known(kind: Kind, known: KnownRobustSet, predict: Predict) -> dict[str
     Returns:
         The metrics, x 100, with `n`; `without_label` rows that are left out because the task lacks their class. Where
         there are originals: their scores as `original`, and `consistency`, how often the model is right on a revised
-        example and on its original, x 100 (Gardner et al. 2020). Without labels: `invariance`, x 100, over `groups`.
+        example and on its original, x 100 (Gardner et al. 2020). Without labels: `invariance`, the share of groups of
+        variants with one prediction, x 100, and that of each of CheckList's `tests`.
     """
     record: dict[str, Any] = {"split": known.split, "source": known.source, "sha256": known.sha256}
     if not known.label_names:
         predictions = predict(known.dataset.add_column("label", [0] * len(known.dataset)))
-        groups = defaultdict(list)
-        for row, prediction in zip(known.dataset, predictions, strict=True):
-            groups[row["test"], row["group"]].append(prediction)
-        same = [all(kind.same(group[0], other) for other in group[1:]) for group in groups.values()]
-        return record | {"invariance": 100 * sum(same) / len(same), "groups": len(same), "n": len(predictions)}
+        shares = group_invariance(known.dataset, predictions)
+        return record | {"invariance": shares.pop("all"), "tests": shares, "n": len(predictions)}
     rows = _in_classes(kind, known.dataset, known.label_names)
     predictions = predict(rows)
     record |= {**kind.scores(predictions, rows), "n": len(rows)}

@@ -259,7 +259,7 @@ TASKS = {
             (("MNLI", "train"),),
             (("MNLI", "dev_matched", "MNLI"), ("MNLI", "dev_mismatched", "MNLI_mm")),
         ),
-        _plain("CoLA", "dev", metrics=("matthews", "accuracy"), unsafe=("typos",)),
+        _plain("CoLA", "dev", metrics=("matthews", "accuracy"), neutral_in=None, unsafe=("typos",)),
         _plain("SST2", "dev", "test"),
         _plain("MRPC", "test", metrics=("accuracy", "f1"), neutral_in=None),
         _plain("QQP", "dev", metrics=("accuracy", "f1"), neutral_in=None),
