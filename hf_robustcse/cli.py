@@ -10,7 +10,9 @@ from typing import NoReturn
 
 from hf_robustcse.errors import UserError, command
 
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "prefetch": ("hf_robustcse.prefetch", "fetch evaluation data and models into a folder, to work without a network"),
+}
 """Command -> the module that holds it, and its line of help."""
 
 
