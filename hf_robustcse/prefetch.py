@@ -99,8 +99,7 @@ def run(tasks: Sequence[str], all: bool, model: Sequence[str], to: str, argv: Se
             file=sys.stderr,
         )
         raise SystemExit(1)
-    groups = [group for group in GROUPS if all or group in {name.lower() for name in tasks}]
-    print(_next_steps(folder, groups, [_split(name)[0] for name in model]))
+    print(_next_steps(folder, list(GROUPS) if all else tasks, [_split(name)[0] for name in model]))
 
 
 def _chosen(names: Iterable[str]) -> dict[str, Load]:
@@ -126,10 +125,10 @@ def _fetch(name: str, load: Load, folder: Path, manifest: dict[str, Any]) -> str
         return "is there, passes its checks"
     except MissingData:
         pass
-    except UserError:
+    except UserError as error:
         # What was fetched before and is broken now is fetched again; a file that someone put there stays.
         if not (own := [path for path, record in manifest["files"].items() if record["set"] == name]):
-            raise
+            raise UserError(f"{error} (it was not fetched by this command: move it away to have it fetched)") from None
         for path in own:
             (folder / path).unlink(missing_ok=True)
             del manifest["files"][path]
@@ -181,13 +180,14 @@ def _fetch_model(model: str, folder: Path, manifest: dict[str, Any]) -> str:
     return f"{len(files)} files of {info.sha}, in {target}"
 
 
-def _next_steps(folder: Path, groups: Sequence[str], models: Sequence[str]) -> str:
+def _next_steps(folder: Path, names: Sequence[str], models: Sequence[str]) -> str:
     """The commands that need no network now."""
     where = shlex.quote(str(folder))
     model = shlex.quote(str(folder / "models" / models[0])) if models else "MODEL"
-    tasks = [group for group in ("sts", "transfer") if group in groups]
-    tasks += ["geometry"] if "sts" in groups else []
-    evaluate = f"examples/run_eval.py --model_name_or_path {model} --tasks {' '.join(tasks or ['...'])}"
+    # The groups that run_eval.py knows, and single sets.
+    tasks = [name for name in map(str.lower, names) if name in ("sts", "transfer") or name not in GROUPS]
+    tasks += ["geometry"] if "sts" in tasks else []
+    evaluate = f"examples/run_eval.py --model_name_or_path {model} --tasks {' '.join(tasks or ['sts'])}"
     train = f"examples/run_unsup.py --method vadv --model_name_or_path {model} --train_file FILE --output_dir OUT"
     return "\n".join(
         (

@@ -86,7 +86,7 @@ def fill(root: Path, *, phrases: bool) -> None:
                         path = folder / name
                         path.parent.mkdir(exist_ok=True)
                         path.write_bytes(
-                            "".join(f"{line} caf\xe9 \n" if line else "\n" for line in lines).encode("latin-1")
+                            "".join(f"{line} caf\xe9 \n" if line.strip() else "\n" for line in lines).encode("latin-1")
                         )
                     if source.archive:
                         with tarfile.open(folder / source.archive, "w") as archive:
@@ -140,6 +140,7 @@ def start(*words: str | Path, home: Path, server: ThreadingHTTPServer | None = N
 COMMAND = ("-c", "import sys; from hf_robustcse.cli import main; main(sys.argv[1:])", "prefetch")
 
 
+@pytest.mark.slow
 def test_fetch_resume_and_evaluate_without_a_network(server: ThreadingHTTPServer, tmp_path: Path) -> None:
     data, home = tmp_path / "data", tmp_path / "home"
     words = (*COMMAND, "--tasks", "STSB_dev", "sts13", "CR", "MPQA", "trec", "--model", "org/tiny", "--to", data)
@@ -247,20 +248,21 @@ def test_what_was_fetched_and_changed_is_refused_and_fetched_again(
         UserError, match="all.tsv is not as hf-robustcse prefetch wrote it .*delete it and fetch it again"
     ):
         sts.load_sts("STS13", tmp_path / "data")
-    for broken in (file.read_bytes(), first[:-10], b""):
+    for broken in (file.read_bytes(), first[:-200], b""):
         file.write_bytes(broken)
         cli.main(words)
         assert file.read_bytes() == first
     assert len(loads) == 4
     # A file of the user's own stays, right or wrong.
     (tmp_path / "data" / "MANIFEST.json").unlink()
-    file.write_bytes(first[:-10])
+    file.write_bytes(first[:-200])
     capsys.readouterr()
     with pytest.raises(SystemExit) as caught:
         cli.main(words)
-    assert caught.value.code == 1 and file.read_bytes() == first[:-10]
+    assert caught.value.code == 1 and file.read_bytes() == first[:-200]
     printed = capsys.readouterr()
-    assert "STS13: FAILED" in printed.out and "is the file cut off?" in printed.out and "1 of 1" in printed.err
+    assert "STS13: FAILED" in printed.out and "a file is cut off" in printed.out and "move it away" in printed.out
+    assert "1 of 1 not fetched" in printed.err
     (tmp_path / "data" / "MANIFEST.json").write_text("{", encoding="utf-8")
     with pytest.raises(SystemExit) as caught:
         cli.main(words)
@@ -293,20 +295,35 @@ def test_everything_is_the_same_from_the_hub_and_without_a_network(tmp_path: Pat
     fill(root, phrases=True)
     data, home = tmp_path / "data", tmp_path / "home"
     script = ROOT / "examples" / "run_eval.py"
-    shared = (script, "--model_name_or_path", bert, "--pooling", "cls", "--tasks", "sts", "transfer", "geometry")
+    shared = (
+        script,
+        "--model_name_or_path",
+        bert,
+        "--pooling",
+        "cls",
+        "--strict",
+        "--output_json",
+        tmp_path / "out.json",
+    )
+    code = "import sys, json; from pathlib import Path; from hf_robustcse.evaluation import sts, transfer\n"
+    code += (
+        "where = Path(sys.argv[1]) if sys.argv[1:] else None; sets = sts.prefetch_sets() | transfer.prefetch_sets()\n"
+    )
+    code += "print(json.dumps({name: load(where).sha256 for name, load in sets.items()}))"
+
+    def evaluate(*words: str | Path, **where: object) -> dict:
+        done = start(*shared, *words, **where)
+        assert done.returncode == 0, done.stderr
+        return json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
+
     with hub_server.hub(root) as server:
         done = start(*COMMAND, "--all", "--to", data, home=home, server=server)
         assert done.returncode == 0, done.stdout + done.stderr
-        done = start(*shared, "--strict", "--output_json", tmp_path / "hub.json", home=home, server=server)
-        assert done.returncode == 0, done.stderr
-    done = start(
-        *shared, "--strict", "--output_json", tmp_path / "folder.json", "--data_dir", data, home=tmp_path / "another"
-    )
-    assert done.returncode == 0, done.stderr
-    online, offline = (
-        json.loads((tmp_path / f"{name}.json").read_text(encoding="utf-8")) for name in ("hub", "folder")
-    )
-    assert online["averages"] == offline["averages"] and None not in online["averages"].values()
+        hashes = start("-c", code, home=home, server=server)
+        online = evaluate("--tasks", "sts", "geometry", "MRPC", home=home, server=server)
+    assert json.loads(hashes.stdout) == json.loads(start("-c", code, data, home=tmp_path / "off").stdout)
+    offline = evaluate("--tasks", "sts", "transfer", "geometry", "--data_dir", data, home=tmp_path / "off")
+    assert None not in offline["averages"].values() and offline["tasks"]["SST2"]["train"] == "phrases"
     for name, record in online["tasks"].items():
         assert {**record, "source": None} == {**offline["tasks"][name], "source": None}, name
 
