@@ -291,7 +291,7 @@ def load_transfer(
         for split, rows in splits.items():
             _check_rows(info, files[split], rows, paths[split], check_rows)
         check_manifest(data_dir, paths.values())
-    _check_classes(info, splits)
+    _check_classes(info, splits, source)
     lines = (f"{split}\t{label}\t" + "\t".join(texts) for split, rows in splits.items() for label, texts in rows)
     digest = hashlib.sha256("\n".join(sorted(lines)).encode("utf-8")).hexdigest()
     train = None
@@ -378,7 +378,7 @@ def _check_rows(task: TransferTask, name: str, rows: Sequence[Row], source: str 
         )
 
 
-def _check_classes(task: TransferTask, splits: Mapping[str, list[Row]]) -> None:
+def _check_classes(task: TransferTask, splits: Mapping[str, list[Row]], source: str) -> None:
     """Refuse a training set that has too few rows of a class for its folds."""
     split = "all" if "all" in splits else "train"
     needed = 1 if "dev" in splits else 2 * FOLDS  # within a fold's training part each of the folds still needs one
@@ -386,7 +386,8 @@ def _check_classes(task: TransferTask, splits: Mapping[str, list[Row]]) -> None:
     for label in range(task.classes):
         if sizes[label] < needed:
             raise UserError(
-                f"{task.name} {split} has {sizes[label]} rows of class {label}, and {needed} are needed at the least"
+                f"{task.name} {split} has {sizes[label]} rows of class {label} in {source}, and {needed} are needed at "
+                "the least"
             )
 
 
