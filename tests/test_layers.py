@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parents[1] / "hf_robustcse"
 ROOMS = [
     "errors", "files", "functional", "distributed", "modules", "perturb", "encoder", "mlm", "synonyms", "layout",
     "methods", "losses", "model", "data", "evaluation", "sentence_transformer", "trainer", "runs", "ablation",
-    "finetune", "report", "cli",
+    "finetune", "prefetch", "report", "cli",
 ]  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from logging import LogRecord
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer, WeightedLayerPooling
 from torch import Tensor, nn
 from transformers import AutoModel
+from transformers.utils import logging
 
 from hf_robustcse import layout
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.baselines import WORD_VECTORS, is_word_vectors, load_word_vectors
+from hf_robustcse.evaluation.sts import check_finite
 
 # pooling -> hidden states that are averaged before the pooling over tokens; hidden_states[0] is the embedding layer.
 # "first-last" and "top-two" are SimCSE's avg_first_last and avg_top2, mean-pooled.
@@ -52,12 +55,16 @@ class Embedder:
 
         Returns:
             (n, d) float32, in the order of `sentences`, as the model gives them (normalised only if it does that).
+
+        Raises:
+            UserError: if an embedding is not finite.
         """
         if not len(sentences):
             return np.zeros((0, self.description["dimension"]), dtype=np.float32)
         rows = self.model.encode(
             list(sentences), batch_size=self.batch_size, show_progress_bar=len(sentences) >= _PROGRESS_FROM
         )
+        check_finite(rows, sentences, f"the model {self.description['model']}")
         if self.description["pooling"] == WORD_VECTORS and (unknown := int((~rows.any(axis=1)).sum())):
             print(f"{unknown} of {len(rows)} sentences hold no word of {self.description['model']}: they embed to zero")
         return rows
@@ -116,6 +123,8 @@ def load_embedder(
     if pooling == WORD_VECTORS:
         raise UserError(f"{name} is a folder; --pooling {WORD_VECTORS} averages the word vectors of a text file")
     _check_folder(name)
+    reports = logging.get_logger("transformers.modeling_utils")
+    reports.addFilter(_tells_of_a_problem)
     try:
         saved = layout.find(name, "modules.json") is not None
         if saved:
@@ -126,8 +135,11 @@ def load_embedder(
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise UserError(
             f"the model {name} cannot be loaded; it is neither a complete model folder nor a Hub id that can be reached"
-            f" or is cached (with a network: hf download {name}, or give a local folder). {reason[:300]}"
+            f" or is cached (with a network: hf-robustcse prefetch --model {name} --to DIR, then use"
+            f" DIR/models/{name}). {reason[:300]}"
         ) from error
+    finally:
+        reports.removeFilter(_tells_of_a_problem)
     if saved:
         own = _saved_pooling(model)
         if pooling not in (None, own):
@@ -148,6 +160,12 @@ def load_embedder(
     revision = getattr(getattr(backbone, "config", None), "_commit_hash", None)
     about = {"revision": revision, "method": saved_method(name), "max_seq_length": model.max_seq_length}
     return Embedder(model, batch_size, _description(name, model, pooling) | about)
+
+
+def _tells_of_a_problem(record: LogRecord) -> bool:
+    """Whether a line of the log is more than the list of a checkpoint's heads, which an encoder does not need."""
+    text = record.getMessage()
+    return "LOAD REPORT" not in text or any(word in text for word in ("MISSING", "MISMATCH", "CONVERSION"))
 
 
 def _word_vectors(

@@ -268,8 +268,8 @@ def _find_files(info: KnownSet, split: str, data_dir: Path) -> dict[str, Path]:
         how = f"JSON lines with {fields}" if info.jsonl else f"header {'<TAB>'.join(info.header)}"
         listed = ", ".join(f"{'/'.join(info.group)}/{file}{suffix}" for file in names)
         raise MissingData(
-            f"{info.name} {split} is not under {data_dir} ({', '.join(absent)} missing): put {listed} ({how}) into a"
-            f" folder and pass it as --data_dir. It is published by {info.citation}"
+            f"{info.name} {split} is not under {data_dir} ({', '.join(absent)} missing)",
+            f"put {listed} ({how}) into a folder and pass it as --data_dir. It is published by {info.citation}",
         )
     return {name: found[name] for name in names}
 

@@ -127,8 +127,11 @@ def run_evaluation(
     if geometry is not None:
         metrics = evaluate_geometry(embeddings, geometry.pairs, seed=seed)
         records["geometry"] = task_record({**metrics, "set": geometry.key}, geometry)
-    classification = transfer.evaluate_tasks(embeddings, rows, seed=seed)
-    records |= {data.key: task_record(classification["tasks"][data.key], data) for data in rows}
+    averages = scores["averages"]
+    if rows:  # without any, its progress bar would show
+        classification = transfer.evaluate_tasks(embeddings, rows, seed=seed)
+        records |= {data.key: task_record(classification["tasks"][data.key], data) for data in rows}
+        averages |= classification["averages"]
     if probed is not None:
         probes = evaluate_probes(embeddings, probed, k=geometry_k, sizes=geometry_batch_sizes, seed=seed)
         records.setdefault("geometry", {"set": None})["probes"] = probes
@@ -142,6 +145,8 @@ def run_evaluation(
         device=about["device"],
     )
     results["protocol"].update({name: about[name] for name in ("pooling", "max_seq_length", "dtype")} | protocol)
+    if not all(data.subsets_known for data in loaded):
+        results["protocol"]["text"] += "; the Hub's copies of STS12 to STS16 are tokenised"
     if bootstrap:
         results["protocol"]["bootstrap"] = {"samples": bootstrap, "level": uncertainty.LEVEL, "resampled": "pairs"}
     if rows:
@@ -151,7 +156,7 @@ def run_evaluation(
             "penalties": list(transfer.PENALTIES),
         }
     results["tasks"] = records
-    results["averages"].update(scores["averages"] | classification["averages"])
+    results["averages"].update(averages)
     results["missing"] = missing + absent
     print(format_tables(results))
     if output_json is not None:
@@ -176,7 +181,7 @@ def embed_tasks(
     """The unit embeddings of each task, each distinct sentence encoded once, and what the protocol says of them.
 
     Args:
-        encode: n strings -> (n, d) array or tensor.
+        encode: n strings -> (n, d) array or tensor; an `Embeddings` is used as it is.
         tasks: the loaded tasks.
         whitening: as in `run_evaluation`, as the next two.
         whitening_text: see there.
@@ -191,7 +196,7 @@ def embed_tasks(
     if is_whitened(whitening, whitening_text, whitening_dim):
         embeddings, about = whiten_tasks(encode, tasks, text=whitening_text, dim=whitening_dim)
         return embeddings, {"whitening": about}
-    shared = sts.Embeddings(encode, (sentence for data in tasks for sentence in data.sentences))
+    shared = sts.Embeddings.of(encode, (sentence for data in tasks for sentence in data.sentences))
     return dict.fromkeys((data.key for data in tasks), shared), {}
 
 

@@ -7,14 +7,12 @@ the size-weighted mean of the correlations per subset (SentEval prints these two
 
 from __future__ import annotations
 
-import gzip
+import functools
 import hashlib
-import json
 import re
 import warnings
-import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
+from hf_robustcse.data import json_records, table_records
 from hf_robustcse.errors import UserError
+from hf_robustcse.evaluation.hub import HubLines, HubRows, HubSet, MissingData, check_manifest, prefetch_line, read_hub
 
 Encode = Callable[[list[str]], Any]
 Pair = tuple[str, str, float]
@@ -30,10 +30,6 @@ Pair = tuple[str, str, float]
 HEADER = ["score", "sentence1", "sentence2"]
 OWN = "dev_file"  # the task of a set that the user brings
 EMBEDDED_DATA = Path(__file__).resolve().parent.parent / "assets" / "data"
-
-
-class MissingData(UserError):
-    """A data set that is not where it was looked for (as opposed to one that is there and wrong)."""
 
 
 class UnknownTask(UserError):
@@ -48,53 +44,107 @@ class StsTask:
         name: as in `results.json`.
         rows: the number of pairs with a gold score in each split that exists; None where it is not fixed.
         subsets: the files of a year's test set, without suffix; empty for a task with one file a split.
-        hub: a Hub data set without a loading script, columns sentence1, sentence2, score; None if there is none.
+        hub: where it is on the Hub, in order of preference.
         lowest: the lowest gold score (the highest is 5).
+        sha256: the checksum of a split's pairs in the release, where a source on the Hub needs it (`HubSet.verify`).
     """
 
     name: str
     rows: Mapping[str, int | None]
     subsets: tuple[str, ...] = ()
-    hub: str | None = None
+    hub: tuple[HubSet, ...] = ()
     lowest: float = 0.0
+    sha256: Mapping[str, str] = field(default_factory=dict)
+
+
+def _mteb(name: str, revision: str, **splits: str) -> HubSet:
+    """A copy of MTEB's, at the revision that MTEB pins; columns score, sentence1, sentence2."""
+    return HubSet(f"mteb/{name}", {ours: (theirs,) for ours, theirs in splits.items()}, revision)
 
 
 # The counts are those of the releases with the pairs without a gold score left out; STS13 is without SMT, whose licence
-# keeps it out of the common copies (and of every figure published since SentEval).
+# keeps it out of the common copies (and of every figure published since SentEval). On the Hub the pairs of a year do
+# not name their subset, and by MTEB's statistics of them those of 2012 to 2016 are tokenised, unlike the releases.
 TASKS = {
     task.name: task
     for task in (
-        StsTask("STS12", {"test": 3108}, ("MSRpar", "MSRvid", "OnWN", "SMTeuroparl", "SMTnews"), "mteb/sts12-sts"),
-        StsTask("STS13", {"test": 1500}, ("FNWN", "OnWN", "headlines"), "mteb/sts13-sts"),
+        StsTask(
+            "STS12",
+            {"test": 3108},
+            ("MSRpar", "MSRvid", "OnWN", "SMTeuroparl", "SMTnews"),
+            (_mteb("sts12-sts", "a0d554a64d88156834ff5ae9920b964011b16384", test="test"),),
+        ),
+        StsTask(
+            "STS13",
+            {"test": 1500},
+            ("FNWN", "OnWN", "headlines"),
+            (_mteb("sts13-sts", "7e90230a92c190f1bf69ae9002b8cea547a64cca", test="test"),),
+        ),
         StsTask(
             "STS14",
             {"test": 3750},
             ("OnWN", "deft-forum", "deft-news", "headlines", "images", "tweet-news"),
-            "mteb/sts14-sts",
+            (_mteb("sts14-sts", "6031580fec1f6af667f0bd2da0a551cf4f0b2375", test="test"),),
         ),
         StsTask(
             "STS15",
             {"test": 3000},
             ("answers-forums", "answers-students", "belief", "headlines", "images"),
-            "mteb/sts15-sts",
+            (_mteb("sts15-sts", "ae752c7c21bf194d8b67fd573edf7ae58183cbe3", test="test"),),
         ),
         StsTask(
             "STS16",
             {"test": 1186},
             ("answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
-            "mteb/sts16-sts",
+            (_mteb("sts16-sts", "4d8694f8f0e0100860b497b999b3dbed754a0513", test="test"),),
         ),
-        StsTask("STSB", {"train": 5749, "dev": 1500, "test": 1379}, hub="mteb/stsbenchmark-sts"),
-        StsTask("SICKR", {"train": 4500, "dev": 500, "test": 4927}, hub="mteb/sickr-sts", lowest=1.0),
+        StsTask(
+            "STSB",
+            {"train": 5749, "dev": 1500, "test": 1379},
+            hub=(
+                _mteb(
+                    "stsbenchmark-sts",
+                    "b0fddb56ed78048fa8b90373c8a3cfc37b684831",
+                    train="train",
+                    dev="validation",
+                    test="test",
+                ),
+            ),
+        ),
+        StsTask(
+            "SICKR",
+            {"train": 4500, "dev": 500, "test": 4927},
+            hub=(
+                # The first commit has the three splits. All later ones have 9927 pairs as "test", the splits one after
+                # the other, which is what MTEB scores; the checksum says whether cutting gives the splits back.
+                _mteb(
+                    "sickr-sts",
+                    "b589c9fc99a24743f4f6cc6c7c9633cd0fe40b9d",
+                    train="train",
+                    dev="validation",
+                    test="test",
+                ),
+                HubSet(
+                    "mteb/sickr-sts",
+                    {"train": ("test[:4500]",), "dev": ("test[4500:5000]",), "test": ("test[5000:]",)},
+                    "20a6d6f312dd54037fe07a32d58e5e168867909d",
+                    verify=True,
+                ),
+            ),
+            lowest=1.0,
+            sha256={
+                "train": "bab50da335a04bef0d4448846d5c9ffdc933cdacdff63618637c1c64dd91ff79",
+                "dev": "bbec9d9177afa9f87b482ab5d474abc895314a2d057ca6f5de0683e18f384095",
+                "test": "09384847e7825696f94cbef229ed339b00e57fc60b37a14d6e563c6004456f06",
+            },
+        ),
         StsTask("EMBEDDED", {"dev": None}),
     )
 }
 STS_TEST = ("STS12", "STS13", "STS14", "STS15", "STS16", "STSB", "SICKR")  # the seven of the average, in table order
-_HUB_SPLIT = {"train": "train", "dev": "validation", "test": "test"}
 _KNOWN_WRONG = {
     ("STS13", 2250): "the SMT subset (750 pairs) is in it; by common practice SMT is excluded: remove that file",
-    ("SICKR", 9927): "that is train, trial and test pooled, as MTEB scores it; pass --data_dir with the official "
-    "sts/SICKR/test.tsv",
+    ("SICKR", 9927): "that is train, trial and test pooled, as MTEB scores it: keep the 4927 pairs of test only",
 }
 
 
@@ -133,9 +183,10 @@ class StsData:
         task: a key of `TASKS`, or `OWN`.
         split: train, dev or test.
         subsets: name -> [(sentence1, sentence2, gold score), ...]; one subset for a task that has none of its own.
-        source: the folder or file, or `hub:<data set>`.
+        source: the folder or file, or `hub:<data set>@<revision>`.
         sha256: of the parsed pairs whatever their order and subset, so that two copies of one set agree.
-        subsets_known: False for a year read from the Hub, where its pairs are not labelled with their subset.
+        subsets_known: False for a year from the Hub, whose pairs are not labelled with their subset, also once it was
+            fetched into a file `all.tsv`.
     """
 
     task: str
@@ -175,14 +226,21 @@ class StsData:
         """The distinct sentences, in order of first appearance."""
         return _distinct(self.pairs)
 
+    def files(self) -> dict[str, str]:
+        """The files that `load_sts` reads back as these pairs: path within a data folder -> text."""
+        return {
+            f"sts/{self.task}/{name}.tsv": table_text(HEADER, ([repr(score), a, b] for a, b, score in pairs))
+            for name, pairs in self.subsets.items()
+        }
+
 
 def load_sts(task: str, data_dir: str | Path | None, split: str = "test", *, check_rows: bool = True) -> StsData:
     """Load one task from `data_dir`, or from the Hub when that is None.
 
     Files: `DIR/sts/TASK/*.tsv` (DIR may be the `sts` folder itself; each file may be `.tsv.gz`), one file per subset
-    for a year, `train.tsv`, `dev.tsv`, `test.tsv` for STSB and SICKR. The first line is the header `score sentence1
-    sentence2`, one tab between fields, no quoting. Pairs without a gold score are dropped. `embedded_dev` is the small
-    set inside this package, whatever `data_dir` is.
+    for a year (or `all.tsv`), `train.tsv`, `dev.tsv`, `test.tsv` for STSB and SICKR. The first line is the header
+    `score sentence1 sentence2` (in any order), one tab between fields, no quoting. Pairs without a gold score are
+    dropped. `embedded_dev` is the small set inside this package, whatever `data_dir` is.
 
     Args:
         task: a name that `parse_task` reads; a split in the name wins over `split`.
@@ -202,35 +260,65 @@ def load_sts(task: str, data_dir: str | Path | None, split: str = "test", *, che
     if name == "EMBEDDED":
         data_dir = EMBEDDED_DATA
     if data_dir is None:
-        subsets, source = {"all": list(_read_hub(info, split))}, f"hub:{info.hub}"
-    else:
-        files = _find_files(info, split, Path(data_dir))
-        subsets = {subset: list(_read_file(path, info.lowest)) for subset, path in files.items()}
-        source = str(next(iter(files.values())).parent if info.subsets else next(iter(files.values())))
-    count, expected = sum(map(len, subsets.values())), info.rows[split]
+        columns, how = HEADER, how_to_get(info, split)
+
+        def parse(source: HubSet | HubLines, origin: str, rows: HubRows) -> StsData:
+            pairs = [pair for where, row in rows if (pair := _checked(*row, lowest=info.lowest, where=where))]
+            # A year's pairs have no subsets there; a split by itself is called as its file is.
+            data = _checked_data(info, split, {"all" if info.subsets else split: pairs}, origin, check_rows)
+            if source.verify and data.sha256 != info.sha256[split]:
+                raise UserError(f"{origin}: the pairs are not those of the release (another checksum)")
+            return data
+
+        return read_hub(f"{name} {split}", info.hub, split, columns, parse, how)
+    files = _find_files(info, split, Path(data_dir))
+    subsets = {subset: list(_read_file(path, info.lowest)) for subset, path in files.items()}
+    source = str(next(iter(files.values())).parent if info.subsets else next(iter(files.values())))
+    data = _checked_data(info, split, subsets, source, check_rows)
+    check_manifest(data_dir, files.values())
+    return data
+
+
+def _checked_data(
+    task: StsTask, split: str, subsets: Mapping[str, list[Pair]], source: str, check_rows: bool
+) -> StsData:
+    """The data, if there are as many pairs as there should be."""
+    count, expected = sum(map(len, subsets.values())), task.rows[split]
     if check_rows and expected is not None and count != expected:
         listed = ", ".join(f"{subset} {len(pairs)}" for subset, pairs in subsets.items())
-        why = _KNOWN_WRONG.get((name, count), f"read {listed} from {source}")
-        # A Hub data set of another size does not hold this set, which is what "missing" means.
-        kind = MissingData if data_dir is None else UserError
-        raise kind(f"{name} {split} has {count} pairs with a gold score, expected {expected}: {why}")
+        why = _KNOWN_WRONG.get((task.name, count), f"read {listed}; a file is cut off, or another version")
+        raise UserError(
+            f"{task.name} {split} has {count} pairs with a gold score in {source}, expected {expected}: {why}"
+        )
     if count < 2:
-        raise UserError(f"{name} {split} has {count} pairs with a gold score in {source}; a correlation needs two")
+        raise UserError(f"{task.name} {split} has {count} pairs with a gold score in {source}; a correlation needs two")
     lines = sorted(f"{score:.6g}\t{a}\t{b}" for pairs in subsets.values() for a, b, score in pairs)
     digest = hashlib.sha256("\n".join(lines).encode("utf-8")).hexdigest()
-    return StsData(name, split, subsets, source, digest, subsets_known=data_dir is not None or not info.subsets)
+    known = not task.subsets or list(subsets) != ["all"]
+    return StsData(task.name, split, subsets, source, digest, subsets_known=known)
 
 
-def how_to_get(task: StsTask, split: str) -> str:
-    """Where the files of a task are expected, and where the same data are on the Hub."""
-    if task.hub is None:
+def prefetch_sets() -> dict[str, Callable[[Path | None], StsData]]:
+    """What `hf-robustcse prefetch --tasks sts` fetches: name -> a function that loads it from a folder or the Hub."""
+    return {
+        task.name if split == "test" else f"{task.name}_{split}".lower(): functools.partial(
+            load_sts, task.name, split=split
+        )
+        for task in TASKS.values()
+        if task.hub
+        for split in task.rows
+    }
+
+
+def how_to_get(task: StsTask, split: str, data_dir: str | Path | None = None) -> str:
+    """The command that fetches a task, and where its files are expected."""
+    if not task.hub:
         return "it is part of this package: reinstall it"
     names = task.subsets or (split,)
     files = f"sts/{task.name}/" + (f"{{{','.join(names)}}}.tsv" if len(names) > 1 else f"{names[0]}.tsv")
     return (
-        f"put {files} (header score<TAB>sentence1<TAB>sentence2, {task.rows[split]} pairs) into a folder and pass it as"
-        f" --data_dir (when training, --eval_data_dir), or leave that out where the Hub data set {task.hub} can be"
-        f" reached or is cached (hf download --repo-type dataset {task.hub})"
+        f"{prefetch_line('sts', data_dir)}; or put {files} there yourself (header score<TAB>sentence1<TAB>sentence2, "
+        f"{task.rows[split]} pairs)"
     )
 
 
@@ -239,7 +327,7 @@ def _find_files(task: StsTask, split: str, data_dir: Path) -> dict[str, Path]:
     for folder in task_folders(data_dir, "sts", task.name):
         if found := tsv_files(folder, None if task.subsets else (split,)):
             return found
-    raise MissingData(f"{task.name} {split} is not under {data_dir}: {how_to_get(task, split)}")
+    raise MissingData(f"{task.name} {split} is not under {data_dir}", how_to_get(task, split, data_dir))
 
 
 def task_folders(data_dir: Path, group: str, task: str) -> tuple[Path, Path]:
@@ -276,26 +364,31 @@ def read_rows(path: Path, header: Sequence[str]) -> Iterator[tuple[str, list[str
 
     Args:
         path: the file.
-        header: what its first line must be.
+        header: the names that its first line must have, in any order.
 
     Yields:
-        Where the row is (`FILE, line 7`), and its `len(header)` fields as they are.
+        Where the row is (`FILE, line 7`), and its `len(header)` fields as they are, in the order of `header`.
 
     Raises:
         UserError: for a file that cannot be read, another header, or a row with another number of fields.
     """
     expected = "<TAB>".join(header)
-    number = 0
-    for number, (where, line) in enumerate(read_lines(path), 1):
-        fields = line.split("\t")
+    order: list[int] = []
+    for number, fields in table_records(path):
+        where = f"{path}, line {number}"
         if number == 1:
-            if fields != list(header):
-                raise UserError(f"{where}: the header must be {expected}")
+            if sorted(fields) != sorted(header):
+                raise UserError(f"{where}: the header must be {expected}, not {'<TAB>'.join(fields)[:100]!r}")
+            order, names = [fields.index(name) for name in header], fields
+        elif fields == names:
+            raise UserError(f"{where}: the header is there again; were files joined? Remove that line")
         elif fields != [""]:  # an empty line, as at the end of many hand-edited files
             if len(fields) != len(header):
-                raise UserError(f"{where}: {len(fields)} fields between tabs, expected {len(header)}")
-            yield where, fields
-    if number == 0:
+                raise UserError(
+                    f"{where}: {len(fields)} fields between tabs, expected {len(header)}; is the file cut off?"
+                )
+            yield where, [fields[index] for index in order]
+    if not order:
         raise UserError(f"{path} is empty: the header must be {expected}")
 
 
@@ -312,39 +405,17 @@ def read_objects(path: Path, keys: Sequence[str]) -> Iterator[tuple[str, list[An
     Raises:
         UserError: for a file that cannot be read, a line that is no JSON object, or an object without one of the keys.
     """
-    for where, line in read_lines(path):
-        if not line.strip():
+    for number, record in json_records(path):
+        if record is None:
             continue
-        try:
-            found = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise UserError(f"{where}: not JSON ({error})") from None
-        if not isinstance(found, dict) or (absent := [key for key in keys if key not in found]):
-            what = f"no {', '.join(absent)}" if isinstance(found, dict) else "no object"
-            raise UserError(f"{where}: {what}; expected an object with {', '.join(keys)}")
-        yield where, [found[key] for key in keys]
+        if absent := [key for key in keys if key not in record]:
+            raise UserError(f"{path}, line {number}: no {', '.join(absent)}; expected an object with {', '.join(keys)}")
+        yield f"{path}, line {number}", [record[key] for key in keys]
 
 
-def read_lines(path: Path) -> Iterator[tuple[str, str]]:
-    """The lines of a UTF-8 file, plain or `.gz`, without their ends, each with where it is (`FILE, line 7`).
-
-    Args:
-        path: the file.
-
-    Raises:
-        UserError: for a file that cannot be read.
-    """
-    opener = gzip.open if path.suffix == ".gz" else open
-    number = 0
-    try:
-        # Universal newlines would break a field at a lone carriage return, so lines end at \n only.
-        with opener(path, "rt", encoding="utf-8-sig", newline="\n") as file:
-            for number, line in enumerate(file, 1):
-                yield f"{path}, line {number}", line.rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}, after line {number}: not UTF-8 ({error.reason})") from None
-    except (OSError, EOFError, zlib.error) as error:  # the last two: a gzip file cut off or damaged
-        raise UserError(f"{path} cannot be read: {error}") from None
+def table_text(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """The text of a file that `read_rows` reads; no field may hold a tab or a line's end."""
+    return "".join("\t".join(row) + "\n" for row in (header, *rows))
 
 
 def _read_file(path: Path, lowest: float) -> Iterator[Pair]:
@@ -363,27 +434,6 @@ def clean(text: str | None, where: str) -> str:
     return text
 
 
-def _read_hub(task: StsTask, split: str) -> Iterator[Pair]:
-    """The pairs with a gold score of a Hub data set."""
-    from datasets import load_dataset
-
-    try:
-        rows = load_dataset(task.hub, split=_HUB_SPLIT[split])
-    except Exception as error:  # the Hub client raises a dozen kinds: unreachable, offline, absent, no such split
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise MissingData(
-            f"{task.name} {split} cannot be loaded from the Hub data set {task.hub} ({reason}): "
-            f"{how_to_get(task, split)}"
-        ) from error
-    if absent := set(HEADER) - set(rows.column_names):
-        raise UserError(f"the Hub data set {task.hub} has no column {', '.join(sorted(absent))}: {rows.column_names}")
-    for number, row in enumerate(rows, 1):
-        where = f"{task.hub} {split}, row {number}"
-        pair = _checked(row["score"], row["sentence1"], row["sentence2"], lowest=task.lowest, where=where)
-        if pair is not None:
-            yield pair
-
-
 def _checked(score: str | float | None, first: str, second: str, *, lowest: float, where: str) -> Pair | None:
     """One pair, or None without a gold score."""
     if score is None or (isinstance(score, str) and not score.strip()):
@@ -391,7 +441,8 @@ def _checked(score: str | float | None, first: str, second: str, *, lowest: floa
     try:
         value = float(score)
     except ValueError:
-        raise UserError(f"{where}: the score {score!r} is not a number") from None
+        shown = repr(score if len(str(score)) <= 40 else f"{score[:40]}...")
+        raise UserError(f"{where}: the score {shown} is not a number; are the columns as the header says?") from None
     if not lowest <= value <= 5:
         raise UserError(f"{where}: the score {value:g} is outside {lowest:g} to 5")
     return clean(first, where), clean(second, where), value
@@ -421,9 +472,18 @@ def encode_rows(encode: Encode, sentences: Sequence[str]) -> np.ndarray:
     rows = np.asarray(rows, dtype=np.float64)
     if rows.ndim != 2 or rows.shape[0] != len(sentences):
         raise ValueError(f"encode returned shape {rows.shape} for {len(sentences)} sentences, expected (n, d)")
-    if broken := int((~np.isfinite(rows).all(axis=1)).sum()):
-        raise UserError(f"{broken} of {len(rows)} embeddings hold a NaN or an infinity: the model is broken")
+    check_finite(rows, sentences)
     return rows
+
+
+def check_finite(rows: np.ndarray, sentences: Sequence[str], model: str = "the model") -> None:
+    """Refuse embeddings (n, d) that hold a NaN or an infinity, naming the model and the first sentence."""
+    broken = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if len(broken):
+        raise UserError(
+            f"{len(broken)} of {len(rows)} embeddings hold a NaN or an infinity, first that of "
+            f"{sentences[broken[0]][:80]!r}: {model} is broken"
+        )
 
 
 class Embeddings:
@@ -448,6 +508,11 @@ class Embeddings:
         rows = encode_rows(encode, list(self.index))
         self.norms = np.linalg.norm(rows, axis=1, keepdims=True)
         self.unit = np.divide(rows, self.norms, out=np.zeros_like(rows), where=self.norms > 0)
+
+    @classmethod
+    def of(cls, encode: Encode, sentences: Iterable[str]) -> Embeddings:
+        """The embeddings of sentences: `encode` itself if it is such an object, which must hold them all."""
+        return encode if isinstance(encode, cls) else cls(encode, sentences)
 
     def __call__(self, sentences: Sequence[str]) -> np.ndarray:
         """The unit embeddings (n, d) of sentences that were encoded."""
@@ -496,7 +561,7 @@ def evaluate_pairs(encode: Encode, subsets: Mapping[str, Sequence[Pair]]) -> dic
     EmbeddingSimilarityEvaluator, up to its rounding noise in float32 where pairs have equal similarities.
 
     Args:
-        encode: n strings -> (n, d) array or tensor, normalised or not.
+        encode: n strings -> (n, d) array or tensor, normalised or not; an `Embeddings` is used as it is.
         subsets: name -> [(sentence1, sentence2, gold score), ...].
 
     Returns:
@@ -506,7 +571,7 @@ def evaluate_pairs(encode: Encode, subsets: Mapping[str, Sequence[Pair]]) -> dic
     Raises:
         UserError: for a subset of fewer than two pairs, or embeddings that are not finite.
     """
-    embeddings = Embeddings(encode, _distinct(pair for pairs in subsets.values() for pair in pairs))
+    embeddings = Embeddings.of(encode, _distinct(pair for pairs in subsets.values() for pair in pairs))
     cosines, golds, scores = [], [], {}
     for name, pairs in subsets.items():
         cosines.append(embeddings.cosines(pairs))
@@ -536,7 +601,7 @@ def evaluate_tasks(encode: Encode | Mapping[str, Encode], tasks: Sequence[StsDat
         `missing`: which of the seven are not.
     """
     if not isinstance(encode, Mapping):
-        embeddings = Embeddings(encode, (sentence for data in tasks for sentence in data.sentences))
+        embeddings = Embeddings.of(encode, (sentence for data in tasks for sentence in data.sentences))
         encode = dict.fromkeys((data.key for data in tasks), embeddings)
     scores = {}
     for data in tasks:

@@ -18,12 +18,13 @@ Where this departs from SentEval (Conneau & Kiela 2018, its released code):
   same for an encoder that normalises its output or puts everything into a narrow cone, and for one that does not.
   SentEval takes them as they are.
 * The seed is `seed` (0), where SentEval's is 1111 throughout; nothing is rounded before the end.
-* Text is that of the files, not split at white space into tokens first. SST2 trains on phrases only where
-  `SST2/train_phrases.tsv` is there or asked for, and the result says which (`train`).
+* Text is that of the files, not split at white space into tokens first. SST2 trains on phrases, as SentEval does, from
+  the Hub and where `SST2/train_phrases.tsv` is there, else on sentences; the result says on which (`train`).
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import sys
@@ -31,7 +32,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,8 @@ from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from hf_robustcse.errors import UserError
-from hf_robustcse.evaluation.sts import Embeddings, Encode, MissingData, clean, read_rows, task_folders, tsv_files
+from hf_robustcse.evaluation.hub import HubLines, HubRows, HubSet, MissingData, check_manifest, prefetch_line, read_hub
+from hf_robustcse.evaluation.sts import Embeddings, Encode, clean, read_rows, table_text, task_folders, tsv_files
 
 Row = tuple[int, tuple[str, ...]]
 
@@ -60,21 +62,6 @@ SST2_TRAIN = ("auto", "phrases", "sentences")
 
 
 @dataclass(frozen=True)
-class HubSet:
-    """Where a task is on the Hub, in a data set without a loading script.
-
-    Attributes:
-        name: the data set.
-        splits: our split -> its splits, which are joined.
-        columns: our column -> its column, where that has another name.
-    """
-
-    name: str
-    splits: Mapping[str, tuple[str, ...]]
-    columns: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class TransferTask:
     """What is known of one transfer task.
 
@@ -84,7 +71,7 @@ class TransferTask:
         classes: the number of classes; labels count from 0.
         pairs: whether a row is a pair of sentences.
         per_class: the number of rows of each class, where it is the same for all.
-        hub: the Hub data set; None if none is known to hold these rows.
+        hub: where its files are on the Hub, for each in order of preference.
     """
 
     name: str
@@ -92,7 +79,7 @@ class TransferTask:
     classes: int = 2
     pairs: bool = False
     per_class: int | None = None
-    hub: HubSet | None = None
+    hub: tuple[HubSet | HubLines, ...] = ()
 
     @property
     def header(self) -> list[str]:
@@ -106,7 +93,8 @@ class TransferTask:
 
 
 # CR has 3775 rows in SentEval's copy, 3771 where the four empty ones are dropped. MRPC's train is GLUE's train and
-# validation together.
+# validation together. SimCSE's archive of SentEval's data is the one whose SUBJ was corrupt for a while; it is the only
+# place known to have MPQA in the form that everyone reports on.
 TASKS = {
     task.name: task
     for task in (
@@ -114,30 +102,75 @@ TASKS = {
             "MR",
             {"all": (10662,)},
             per_class=5331,
-            hub=HubSet("cornell-movie-review-data/rotten_tomatoes", {"all": ("train", "validation", "test")}),
+            hub=(
+                HubSet(
+                    "cornell-movie-review-data/rotten_tomatoes",
+                    {"all": ("train", "validation", "test")},
+                    "aa13bc287fa6fcab6daf52f0dfb9994269ffea28",
+                ),
+            ),
         ),
-        TransferTask("CR", {"all": (3771, 3775)}),
-        TransferTask("SUBJ", {"all": (10000,)}, per_class=5000, hub=HubSet("SetFit/subj", {"all": ("train", "test")})),
-        TransferTask("MPQA", {"all": (10606,)}),
+        TransferTask(
+            "CR",
+            {"all": (3771, 3775)},
+            # The files that its jsonl files were made from; by their size they hold every sentence.
+            hub=(HubLines("SetFit/SentEval-CR", {"all": ("custrev.neg", "custrev.pos")}),),
+        ),
+        TransferTask(
+            "SUBJ",
+            {"all": (10000,)},
+            per_class=5000,
+            hub=(HubSet("SetFit/subj", {"all": ("train", "test")}, "f3c1162e678417f664d76b21864fdb87b0615fcf"),),
+        ),
+        TransferTask(
+            "MPQA",
+            {"all": (10606,)},
+            hub=(
+                HubLines(
+                    "princeton-nlp/datasets-for-simcse",
+                    {"all": ("MPQA/mpqa.neg", "MPQA/mpqa.pos")},
+                    "e145e8bb659b2aa2669f32ef79cb4cdef6c58fef",
+                    archive="senteval.tar",
+                ),
+                HubSet("rahulsikder223/SentEval-MPQA", {"all": ("train", "test")}, columns={"text": "sentence"}),
+            ),
+        ),
         TransferTask(
             "SST2",
             {"train": (6920,), "dev": (872,), "test": (1821,), "train_phrases": (67349,)},
-            hub=HubSet("SetFit/sst2", {"train": ("train",), "dev": ("validation",), "test": ("test",)}),
+            hub=(
+                HubSet(
+                    "SetFit/sst2",
+                    {"train": ("train",), "dev": ("validation",), "test": ("test",)},
+                    "00ea8ccb7a54b4e3780a3e51aa3f80361ff849c0",
+                ),
+                HubSet(
+                    "stanfordnlp/sst2",
+                    {"train_phrases": ("train",)},
+                    "8d51e7e4887a4caaa95b3fbebbf53c0490b58bbb",
+                    {"text": "sentence"},
+                ),
+            ),
         ),
         TransferTask(
             "TREC",
             {"train": (5452,), "test": (500,)},
             classes=6,
-            hub=HubSet("SetFit/TREC-QC", {"train": ("train",), "test": ("test",)}, {"label": "label_coarse"}),
+            hub=(
+                HubSet("SetFit/TREC-QC", {"train": ("train",), "test": ("test",)}, columns={"label": "label_coarse"}),
+            ),
         ),
         TransferTask(
             "MRPC",
             {"train": (4076,), "test": (1725,)},
             pairs=True,
-            hub=HubSet(
-                "SetFit/mrpc",
-                {"train": ("train", "validation"), "test": ("test",)},
-                {"sentence1": "text1", "sentence2": "text2"},
+            hub=(
+                HubSet(
+                    "SetFit/mrpc",
+                    {"train": ("train", "validation"), "test": ("test",)},
+                    "2e2058c90792fb6dc86125943e4d2f96a5155a6b",
+                    {"sentence1": "text1", "sentence2": "text2"},
+                ),
             ),
         ),
     )
@@ -145,8 +178,8 @@ TASKS = {
 # Averages of seven (V-advCSE and most others) and of six (RobustSentEmbed, which leaves TREC out).
 AVERAGES = {"transfer": tuple(TASKS), "transfer_6": tuple(name for name in TASKS if name != "TREC")}
 _KNOWN_WRONG = {
-    ("SUBJ", "all", 5020): "SentEval's download once held 20 sentences of one class, and any encoder scores above 99 on"
-    " that: get the data set again",
+    ("SUBJ", "all", 5020): "SimCSE's copy of SentEval's data once held 20 sentences of one class, on which any encoder "
+    "scores above 99: get the data set again",
     ("SST2", "train", 67349): "those are the phrases: name the file train_phrases.tsv",
     ("MRPC", "train", 3668): "that is GLUE's train set: append its validation set (408 pairs)",
 }
@@ -165,7 +198,7 @@ class TransferData:
     Attributes:
         task: a key of `TASKS`.
         splits: `all`, or `train`, (`dev`,) `test` -> [(label, (sentence,) or (sentence1, sentence2)), ...].
-        source: the folder, or `hub:<data set>`.
+        source: the folder, or `hub:<data set>@<revision>`, more than one for SST2 with phrases.
         sha256: of the parsed rows whatever their order within a split, so that two copies of one set agree.
         train: `phrases` or `sentences`, what SST2 trains on; None for another task.
     """
@@ -196,6 +229,16 @@ class TransferData:
         """The distinct sentences of all splits, in order of first appearance."""
         return list(dict.fromkeys(text for rows in self.splits.values() for _, texts in rows for text in texts))
 
+    def files(self) -> dict[str, str]:
+        """The files that `load_transfer` reads back as these rows: path within a data folder -> text."""
+        task = TASKS[self.task]
+        return {
+            f"transfer/{self.task}/{_file_of(split, self.train)}.tsv": table_text(
+                task.header, ([str(label), *texts] for label, texts in rows)
+            )
+            for split, rows in self.splits.items()
+        }
+
 
 def load_transfer(
     task: str, data_dir: str | Path | None, *, sst2_train: str = "auto", check_rows: bool = True
@@ -204,13 +247,13 @@ def load_transfer(
 
     Files: `DIR/transfer/TASK/all.tsv`, for SST2, TREC and MRPC `train.tsv`, (`dev.tsv`,) `test.tsv` (DIR may be the
     `transfer` folder itself; each file may be `.tsv.gz`). The first line is the header `label text` (MRPC: `label
-    sentence1 sentence2`), one tab between fields, no quoting.
+    sentence1 sentence2`; in any order), one tab between fields, no quoting.
 
     Args:
         task: a name that `find_task` reads.
         data_dir: the folder, or None for the Hub.
         sst2_train: what SST2 trains on: `sentences` (`train.tsv`), `phrases` (`train_phrases.tsv`, all labelled phrases
-            and sentences, as SentEval and GLUE do), or `auto`: the phrases if that file is there.
+            and sentences, as SentEval and GLUE do), or `auto`: the phrases if that file is there, or from the Hub.
         check_rows: whether a number of rows, or of rows of a class, other than the known one is an error.
 
     Returns:
@@ -227,49 +270,61 @@ def load_transfer(
     if sst2_train not in SST2_TRAIN:
         raise UserError(f"sst2_train must be one of {', '.join(SST2_TRAIN)}, not {sst2_train!r}")
     info = TASKS[name]
-    splits: dict[str, list[Row]] = {}
-    train = None
     if data_dir is None:
-        if name == "SST2":
-            if sst2_train == "phrases":
-                raise MissingData(f"SST2's phrases are in no Hub data set: {how_to_get(info)}")
-            train = "sentences"
-        splits = {split: list(_read_hub(info, split)) for split in info.splits}
-        origin, source = dict.fromkeys(splits, f"hub:{info.hub.name}"), f"hub:{info.hub.name}"
-        files = {split: split for split in splits}
+        phrases = "train_phrases" in info.rows and sst2_train != "sentences"
+        files = {split: _file_of(split, "phrases" if phrases else None) for split in info.splits}
+        splits, origins = {}, []
+        for split, file in files.items():
+
+            def parse(_: HubSet | HubLines, origin: str, found: HubRows, file: str = file) -> tuple[str, list[Row]]:
+                rows = [_checked(info, label, texts, where) for where, (label, *texts) in found]
+                _check_rows(info, file, rows, origin, check_rows)
+                return origin, rows
+
+            origin, splits[split] = read_hub(f"{name} {file}", info.hub, file, info.header, parse, how_to_get(info))
+            origins.append(origin)
+        source = ", ".join(dict.fromkeys(origins))
     else:
         files, paths = _find_files(info, Path(data_dir), sst2_train)
         splits = {split: list(_read_file(info, path)) for split, path in paths.items()}
-        origin, source = paths, str(next(iter(paths.values())).parent)
-        if name == "SST2":
-            train = "phrases" if files["train"] == "train_phrases" else "sentences"
-    for split, rows in splits.items():
-        if not rows:
-            raise UserError(f"{name} {split} has no rows in {origin[split]}")
-        if check_rows:
-            # A Hub data set of another size does not hold this set, which is what "missing" means.
-            _check_counts(info, files[split], rows, origin[split], MissingData if data_dir is None else UserError)
-    _check_classes(info, splits)
+        source = str(next(iter(paths.values())).parent)
+        for split, rows in splits.items():
+            _check_rows(info, files[split], rows, paths[split], check_rows)
+        check_manifest(data_dir, paths.values())
+    _check_classes(info, splits, source)
     lines = (f"{split}\t{label}\t" + "\t".join(texts) for split, rows in splits.items() for label, texts in rows)
     digest = hashlib.sha256("\n".join(sorted(lines)).encode("utf-8")).hexdigest()
+    train = None
+    if "train_phrases" in info.rows:
+        train = "phrases" if files["train"] == "train_phrases" else "sentences"
     return TransferData(name, splits, source, digest, train)
 
 
-def how_to_get(task: TransferTask) -> str:
-    """Where the files of a task are expected, and where the same data are on the Hub."""
+def prefetch_sets() -> dict[str, Callable[[Path | None], TransferData]]:
+    """What `hf-robustcse prefetch --tasks transfer` fetches: name -> a function that loads it from a folder or the Hub.
+
+    SST2 is there twice, with the sentences and with the phrases to train on, so that `sst2_train` can choose.
+    """
+    sets: dict[str, Callable[[Path | None], TransferData]] = {
+        name: functools.partial(load_transfer, name, sst2_train="sentences") for name in TASKS
+    }
+    return sets | {"SST2_phrases": functools.partial(load_transfer, "SST2", sst2_train="phrases")}
+
+
+def how_to_get(task: TransferTask, data_dir: str | Path | None = None) -> str:
+    """The command that fetches a task, and where its files are expected."""
     names = f"{{{','.join(task.splits)}}}" if len(task.splits) > 1 else task.splits[0]
     counts = ", ".join(" or ".join(map(str, task.rows[split])) for split in task.splits)
     phrases = ", or train_phrases.tsv instead of train.tsv" if "train_phrases" in task.rows else ""
-    text = (
-        f"put transfer/{task.name}/{names}.tsv (header {'<TAB>'.join(task.header)}, {counts} rows, labels 0 to "
-        f"{task.classes - 1}{phrases}) into a folder and pass it as --data_dir"
+    return (
+        f"{prefetch_line('transfer', data_dir)}; or put transfer/{task.name}/{names}.tsv there yourself (header "
+        f"{'<TAB>'.join(task.header)}, {counts} rows, labels 0 to {task.classes - 1}{phrases})"
     )
-    if task.hub is not None:
-        text += (
-            f", or leave that out where the Hub data set {task.hub.name} can be reached or is cached"
-            f" (hf download --repo-type dataset {task.hub.name})"
-        )
-    return text
+
+
+def _file_of(split: str, train: str | None) -> str:
+    """The name of a split's file, without suffix."""
+    return "train_phrases" if split == "train" and train == "phrases" else split
 
 
 def _find_files(task: TransferTask, data_dir: Path, sst2_train: str) -> tuple[dict[str, str], dict[str, Path]]:
@@ -278,13 +333,12 @@ def _find_files(task: TransferTask, data_dir: Path, sst2_train: str) -> tuple[di
     for folder in task_folders(data_dir, "transfer", task.name):
         if found := tsv_files(folder, task.rows):
             break
-    names = {split: split for split in task.splits}
-    if "train_phrases" in task.rows and (
+    phrases = "train_phrases" in task.rows and (
         sst2_train == "phrases" or (sst2_train == "auto" and "train_phrases" in found)
-    ):
-        names["train"] = "train_phrases"
+    )
+    names = {split: _file_of(split, "phrases" if phrases else None) for split in task.splits}
     if absent := [name for name in names.values() if name not in found]:
-        raise MissingData(f"{task.name} {', '.join(absent)} is not under {data_dir}: {how_to_get(task)}")
+        raise MissingData(f"{task.name} {', '.join(absent)} is not under {data_dir}", how_to_get(task, data_dir))
     return names, {split: found[name] for split, name in names.items()}
 
 
@@ -293,59 +347,38 @@ def _read_file(task: TransferTask, path: Path) -> Iterator[Row]:
         yield _checked(task, label, texts, where)
 
 
-def _read_hub(task: TransferTask, split: str) -> Iterator[Row]:
-    from datasets import load_dataset
-
-    hub = task.hub
-    if hub is None:
-        raise MissingData(f"{task.name} is in no Hub data set known here: {how_to_get(task)}")
-    columns = [hub.columns.get(name, name) for name in task.header]
-    for part in hub.splits[split]:
-        try:
-            rows = load_dataset(hub.name, split=part)
-        except Exception as error:  # the Hub client raises a dozen kinds: unreachable, offline, absent, no such split
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise MissingData(
-                f"{task.name} {split} cannot be loaded from the Hub data set {hub.name} ({reason}): {how_to_get(task)}"
-            ) from error
-        if absent := set(columns) - set(rows.column_names):
-            raise UserError(
-                f"the Hub data set {hub.name} has no column {', '.join(sorted(absent))}: {rows.column_names}"
-            )
-        for number, row in enumerate(rows, 1):
-            label, *texts = (row[name] for name in columns)
-            yield _checked(task, label, texts, f"{hub.name} {part}, row {number}")
-
-
 def _checked(task: TransferTask, label: str | int, texts: Sequence[str | None], where: str) -> Row:
     try:
         value = int(label)
     except (ValueError, TypeError):
-        raise UserError(f"{where}: the label {label!r} is not an integer") from None
+        shown = repr(label if len(str(label)) <= 40 else f"{label[:40]}...")
+        raise UserError(f"{where}: the label {shown} is not an integer; are the columns as the header says?") from None
     if not 0 <= value < task.classes:
         raise UserError(f"{where}: the label {value} is not one of {task.name}'s, 0 to {task.classes - 1}")
     return value, tuple(clean(text, where) for text in texts)
 
 
-def _check_counts(
-    task: TransferTask, name: str, rows: Sequence[Row], source: str | Path, kind: type[UserError]
-) -> None:
-    """Refuse another number of rows than the known one, and classes of the wrong size."""
+def _check_rows(task: TransferTask, name: str, rows: Sequence[Row], source: str | Path, check_rows: bool) -> None:
+    """Refuse a file without rows, another number of rows than the known one, and classes of the wrong size."""
+    if not rows:
+        raise UserError(f"{task.name} {name} has no rows in {source}")
+    if not check_rows:
+        return
     expected = task.rows[name]
     if len(rows) not in expected:
         why = _KNOWN_WRONG.get((task.name, name, len(rows)), "it is cut off, or another version")
         wanted = " or ".join(map(str, expected))
-        raise kind(f"{task.name} {name} has {len(rows)} rows in {source}, expected {wanted}: {why}")
+        raise UserError(f"{task.name} {name} has {len(rows)} rows in {source}, expected {wanted}: {why}")
     sizes = Counter(label for label, _ in rows)
     if task.per_class is not None and any(sizes[label] != task.per_class for label in range(task.classes)):
         listed = ", ".join(f"{sizes[label]} of class {label}" for label in range(task.classes))
-        raise kind(
+        raise UserError(
             f"{task.name} has {listed} in {source}, expected {task.per_class} of each: the file is corrupt (with few"
             " sentences in a class every accuracy looks excellent), get the data set again"
         )
 
 
-def _check_classes(task: TransferTask, splits: Mapping[str, list[Row]]) -> None:
+def _check_classes(task: TransferTask, splits: Mapping[str, list[Row]], source: str) -> None:
     """Refuse a training set that has too few rows of a class for its folds."""
     split = "all" if "all" in splits else "train"
     needed = 1 if "dev" in splits else 2 * FOLDS  # within a fold's training part each of the folds still needs one
@@ -353,7 +386,8 @@ def _check_classes(task: TransferTask, splits: Mapping[str, list[Row]]) -> None:
     for label in range(task.classes):
         if sizes[label] < needed:
             raise UserError(
-                f"{task.name} {split} has {sizes[label]} rows of class {label}, and {needed} are needed at the least"
+                f"{task.name} {split} has {sizes[label]} rows of class {label} in {source}, and {needed} are needed at "
+                "the least"
             )
 
 
@@ -426,7 +460,7 @@ def evaluate_transfer(
     Raises:
         UserError: if embeddings are not finite.
     """
-    embeddings = encode if isinstance(encode, Embeddings) else Embeddings(encode, data.sentences)
+    embeddings = Embeddings.of(encode, data.sentences)
     x = _features(embeddings, data)
     labels = {split: np.array([label for label, _ in rows]) for split, rows in data.splits.items()}
     y = np.concatenate(list(labels.values()))
@@ -504,8 +538,7 @@ def evaluate_tasks(encode: Encode, tasks: Sequence[TransferData], *, seed: int =
         accuracies, `transfer_6`: that without TREC}, each None if any member is not among `tasks`; `missing`: which of
         the seven are not.
     """
-    if not isinstance(encode, Embeddings):
-        encode = Embeddings(encode, (sentence for data in tasks for sentence in data.sentences))
+    encode = Embeddings.of(encode, (sentence for data in tasks for sentence in data.sentences))
     scores = {}
     with tqdm(
         total=sum(map(work, tasks)),

@@ -9,6 +9,7 @@ from typing import Any
 from datasets import Dataset
 
 from hf_robustcse.errors import UserError
+from hf_robustcse.evaluation.hub import MissingData
 from hf_robustcse.evaluation.known_sets import (
     KNOWN_SETS,
     KnownRobustSet,
@@ -16,7 +17,6 @@ from hf_robustcse.evaluation.known_sets import (
     group_invariance,
     load_known_robust_set,
 )
-from hf_robustcse.evaluation.sts import MissingData
 from hf_robustcse.finetune.kinds import Kind
 from hf_robustcse.finetune.tasks import Task
 

@@ -18,11 +18,11 @@ from transformers import AutoConfig, AutoTokenizer, Trainer, TrainingArguments, 
 from hf_robustcse.distributed import rank, world_size
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.embedders import saved_method
+from hf_robustcse.evaluation.hub import MissingData
 from hf_robustcse.evaluation.known_sets import KnownRobustSet
 from hf_robustcse.evaluation.operators import OPERATORS
 from hf_robustcse.evaluation.results import base_results, command_line, library_versions
 from hf_robustcse.evaluation.robust_sets import invariance_rate, robust_set, save_robust_set
-from hf_robustcse.evaluation.sts import MissingData
 from hf_robustcse.files import write_json
 from hf_robustcse.finetune.kinds import Kind, make_kind
 from hf_robustcse.finetune.known import known_sets, score_known

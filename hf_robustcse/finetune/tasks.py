@@ -8,6 +8,7 @@ are read from the columns `sentence1` and `sentence2` or `premise` and `hypothes
 
 from __future__ import annotations
 
+import functools
 import gzip
 import hashlib
 import json
@@ -21,7 +22,8 @@ import datasets
 
 from hf_robustcse.data import json_records, table_records
 from hf_robustcse.errors import UserError
-from hf_robustcse.evaluation.sts import MissingData, clean
+from hf_robustcse.evaluation.hub import MissingData, prefetch_line
+from hf_robustcse.evaluation.sts import clean
 
 NLI = ("entailment", "neutral", "contradiction")
 EXTENSIONS = (".jsonl", ".tsv", ".csv", ".json")
@@ -351,16 +353,60 @@ def load_split(source: Source, split: str, data_dir: str | Path | None) -> Split
     return Split(source.name, split, datasets.Dataset.from_list(rows), origin, digest, complete)
 
 
-def how_to_get(source: Source, split: str) -> str:
-    """Where the file of a split is expected, and where the same rows are on the Hub."""
-    stems = " or ".join(source.stems(split))
+def how_to_get(source: Source, split: str, data_dir: str | Path | None = None) -> str:
+    """Where the file of a split is expected, and how the same rows are had from the Hub."""
+    suffixes = ", ".join(EXTENSIONS[:3] if source.kind == "rows" else EXTENSIONS[-1:])
     text = (
-        f"put {source.folder}/{stems} ({', '.join(EXTENSIONS[-1:] if source.kind != 'rows' else EXTENSIONS[:3])}, each "
+        f"put {source.folder}/{' or '.join(source.stems(split))} ({suffixes}, each also .gz; {source.rows[split]} rows "
+        "when complete) into a folder and pass it as --data_dir"
     )
-    text += f"also .gz; {source.rows[split]} rows when complete) into a folder and pass it as --data_dir"
     if source.hub is not None and split in source.hub.splits:
-        text += f", or leave that out where the Hub data set {source.hub.name} can be reached or is cached"
+        group = source.folder.split("/")[0]
+        text += f"; or {prefetch_line(group if group in ('sts', 'transfer') else 'finetune', data_dir)}"
     return text
+
+
+def prefetch_sets() -> dict[str, Callable[[Path | None], Fetched]]:
+    """What `prefetch --tasks finetune` fetches: name -> `load(data_dir, or None for the Hub)`.
+
+    SST-2, MRPC and STS-B are not among them: the groups `transfer` and `sts` have them.
+    """
+    own = [source for source in SOURCES.values() if source.folder.split("/")[0] not in ("sts", "transfer")]
+    return {
+        f"{source.name}_{split}": functools.partial(_fetched, source, split)
+        for source in own
+        if source.hub is not None
+        for split in source.hub.splits
+    }
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A split as `prefetch` writes it.
+
+    Attributes:
+        source: where it is from.
+        sha256: of the rows whatever their order.
+        part: the split.
+    """
+
+    source: str
+    sha256: str
+    part: Split
+
+    def files(self) -> dict[str, str]:
+        """Path within the data folder -> text."""
+        source = SOURCES[self.part.source]
+        path = f"{source.folder}/{self.part.split}"
+        if source.kind == "squad":
+            rows = [{"answers" if key == "label" else key: row[key] for key in row} for row in self.part.rows]
+            return {f"{path}.json": json.dumps(rows, ensure_ascii=False) + "\n"}
+        return {f"{path}.jsonl": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in self.part.rows)}
+
+
+def _fetched(source: Source, split: str, data_dir: Path | None) -> Fetched:
+    part = load_split(source, split, data_dir)
+    return Fetched(part.origin, part.sha256, part)
 
 
 def _find_file(source: Source, split: str, data_dir: Path) -> Path:
@@ -371,7 +417,7 @@ def _find_file(source: Source, split: str, data_dir: Path) -> Path:
             for suffix in (end + packed for end in EXTENSIONS for packed in ("", ".gz")):
                 if (path := folder / f"{stem}{suffix}").is_file():
                     return path
-    raise MissingData(f"{source.name} {split} is not under {data_dir}: {how_to_get(source, split)}")
+    raise MissingData(f"{source.name} {split} is not under {data_dir}", how_to_get(source, split, data_dir))
 
 
 def _read_rows(source: Source, path: Path) -> Iterator[dict[str, Any]]:
@@ -398,15 +444,15 @@ def _table(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
 
 def _read_hub(source: Source, split: str) -> Iterator[dict[str, Any]]:
     if source.hub is None or split not in source.hub.splits:
-        raise MissingData(f"{source.name} {split} is in no Hub data set known here: {how_to_get(source, split)}")
+        raise MissingData(f"{source.name} {split} is in no Hub data set known here", how_to_get(source, split))
     hub = source.hub
     try:
         rows = datasets.load_dataset(hub.name, hub.config, split=hub.splits[split])
     except Exception as error:  # the Hub client raises a dozen kinds: unreachable, offline, absent, no such split
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise MissingData(
-            f"{source.name} {split} cannot be loaded from the Hub data set {hub.name} ({reason}): "
-            f"{how_to_get(source, split)}"
+            f"{source.name} {split} cannot be loaded from the Hub data set {hub.name} ({reason})",
+            how_to_get(source, split),
         ) from error
     for number, row in enumerate(rows, 1):
         where = f"{hub.name} {hub.splits[split]}, row {number}"

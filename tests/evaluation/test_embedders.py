@@ -155,7 +155,7 @@ def test_positions_of_roberta(bert: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("nobody/no-such-model", "hf download nobody/no-such-model"),
+        ("nobody/no-such-model", "hf-robustcse prefetch --model nobody/no-such-model"),
         ("./no/such/folder", "no model folder"),
         ("/no/such/folder", "no model folder"),
     ],

@@ -550,8 +550,8 @@ def test_counterfactual_nli(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "line 2: not JSON"),
-        ("[1]", "line 2: no object; expected an object with label, text"),
+        ("{", "line 2 is not JSON"),
+        ("[1]", "line 2 is a JSON list; write one object a line"),
         ('{"text": "a"}', "line 2: no label"),
         ('{"text": 3, "label": 1}', "line 2: text is no text"),
         ('{"text": "a", "label": 2}', "line 2: the label 2 is not one of IMDB_contrast's"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
+import hashlib
 import math
 import shutil
 from collections.abc import Callable
@@ -129,7 +131,9 @@ def test_layouts_agree(tmp_path: Path, pairs: list, write_tsv: Callable) -> None
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"sentence1\tsentence2\tscore\n", "line 1: the header"),
+        (b"sentence1\tsentence\tscore\n", "line 1: the header"),
+        (b"score\tsentence1\tscore\n", "line 1: the header"),
+        (HEADER.encode() + b"1\ta\tb\n" + HEADER.encode() + b"1\ta\tb\n", "line 3: the header is there again"),
         (b"", "is empty"),
         (HEADER.encode() + b"1\ta\tb\n2\tonly one\n", "line 3: 2 fields"),
         (HEADER.encode() + b"1\ta\tb\tc\n", "line 2: 4 fields"),
@@ -138,7 +142,7 @@ def test_layouts_agree(tmp_path: Path, pairs: list, write_tsv: Callable) -> None
         (HEADER.encode() + b"5.1\ta\tb\n", "line 2: the score 5.1 is outside 1 to 5"),
         (HEADER.encode() + b"0.5\ta\tb\n", "line 2: the score 0.5 is outside 1 to 5"),
         (HEADER.encode() + b"1\ta\t \n", "line 2: an empty sentence"),
-        (HEADER.encode() + b"1\ta\t\xff\n", "not UTF-8"),
+        (HEADER.encode() + b"1\ta\tb\n1\ta\t\xff\n", "line 3 is not UTF-8"),
         (HEADER.encode() + b"1\ta\tb\n", "has 1 pairs"),
     ],
 )
@@ -179,7 +183,10 @@ def test_row_count_guard(tmp_path: Path, pairs: list, write_tsv: Callable) -> No
 def test_missing_data_say_what_to_fetch(tmp_path: Path) -> None:
     with pytest.raises(MissingData) as caught:
         load_sts("STS14", tmp_path)
-    for words in ("STS14 test", str(tmp_path), "sts/STS14/{OnWN,deft-forum", "3750", "mteb/sts14-sts", "--data_dir"):
+    for words in (
+        f"STS14 test is not under {tmp_path}", "sts/STS14/{OnWN,deft-forum", "3750 pairs",
+        f"hf-robustcse prefetch --tasks sts --to {tmp_path}", f"--data_dir {tmp_path}",
+    ):  # fmt: skip
         assert words in str(caught.value)
     with pytest.raises(UserError, match="not a folder"):
         load_sts("STS14", tmp_path / "absent")
@@ -199,13 +206,14 @@ def test_hub_agrees_with_files(
     columns = {"score": [*score, None, 3.0], "sentence1": [*first, "x", "y"], "sentence2": [*second, "x", "z"]}
     calls = []
 
-    def load_dataset(name: str, split: str) -> datasets.Dataset:
+    def load_dataset(name: str, split: str, revision: str) -> datasets.Dataset:
         calls.append((name, split))
         return datasets.Dataset.from_dict(columns)
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     hub = load_sts("STS13", None)
-    assert hub.n == 1500 and hub.source == "hub:mteb/sts13-sts" and not hub.subsets_known
+    assert hub.n == 1500 and not hub.subsets_known
+    assert hub.source == "hub:mteb/sts13-sts@7e90230a92c190f1bf69ae9002b8cea547a64cca"
     write_tsv(tmp_path / "STS13" / "FNWN.tsv", [("y", "z", 3.0)])
     write_tsv(tmp_path / "STS13" / "OnWN.tsv", (pairs * 13)[:1499])
     assert load_sts("STS13", tmp_path).sha256 == hub.sha256
@@ -220,19 +228,54 @@ def test_hub_agrees_with_files(
 
 
 def test_hub_without_network_or_with_another_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreachable(name: str, split: str) -> datasets.Dataset:
+    def unreachable(name: str, split: str, revision: str) -> datasets.Dataset:
         raise ConnectionError("Couldn't reach the Hub\nmore lines")
 
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
-    with pytest.raises(MissingData, match="mteb/sts16-sts .ConnectionError: Couldn't reach the Hub.: put sts/STS16/"):
+    with pytest.raises(MissingData, match="mteb/sts16-sts .*ConnectionError: Couldn't reach the Hub more lines.*fetch"):
         load_sts("STS16", None)
     pooled = datasets.Dataset.from_dict({"score": [2.0] * 9927, "sentence1": ["a"] * 9927, "sentence2": ["b"] * 9927})
-    monkeypatch.setattr(datasets, "load_dataset", lambda name, split: pooled)
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, split, revision: pooled)
     with pytest.raises(MissingData, match="9927 pairs.*expected 4927.*pooled"):
         load_sts("SICKR", None)
-    monkeypatch.setattr(datasets, "load_dataset", lambda name, split: pooled.rename_column("score", "label"))
+    renamed = pooled.rename_column("score", "label")
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, split, revision: renamed)
     with pytest.raises(UserError, match="no column score"):
         load_sts("SICKR", None)
+
+
+def test_hub_sick_is_cut_from_the_pooled_pairs_only_with_the_right_checksum(monkeypatch: pytest.MonkeyPatch) -> None:
+    pooled = {"score": [1 + i % 5 for i in range(9927)]}
+    pooled |= {name: [f"{name} {i}" for i in range(9927)] for name in HEADER.split()[1:]}
+    asked = []
+
+    def load_dataset(name: str, split: str, revision: str) -> datasets.Dataset:
+        asked.append(split)
+        rows = datasets.Dataset.from_dict(pooled)
+        return rows if split == "test" else rows.select(range(5000, 9927))  # "test[5000:]"
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    with pytest.raises(MissingData, match="pooled.*not those of the release"):
+        load_sts("SICKR", None)
+    assert asked == ["test", "test[5000:]"]
+    task = sts.TASKS["SICKR"]
+    lines = sorted(f"{1 + i % 5}\tsentence1 {i}\tsentence2 {i}" for i in range(5000, 9927))
+    checksum = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    monkeypatch.setitem(sts.TASKS, "SICKR", dataclasses.replace(task, sha256={"test": checksum}))
+    data = load_sts("SICKR", None)
+    assert data.n == 4927 and data.source == "hub:mteb/sickr-sts@20a6d6f312dd54037fe07a32d58e5e168867909d"
+
+
+def test_files_read_back_as_the_same_pairs(tmp_path: Path) -> None:
+    pairs = [("a b", 'a "quoted" c', 1 / 3), ("x", "é", 5.0)]
+    for task, subsets in (("STSB", {"dev": pairs}), ("STS12", {"all": pairs})):
+        split = next(iter(subsets)) if task == "STSB" else "test"
+        for name, text in StsData(task, split, subsets, "memory", "0").files().items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True)
+            path.write_text(text, encoding="utf-8")
+        data = load_sts(task, tmp_path, split, check_rows=False)
+        assert data.subsets == subsets and data.subsets_known == (task == "STSB")
 
 
 # --- scores ----------------------------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from hf_robustcse.errors import UserError
-from hf_robustcse.evaluation.sts import MissingData
-from hf_robustcse.finetune.tasks import SOURCES, TASKS, Source, find_task, load_split
+from hf_robustcse.evaluation.hub import MissingData
+from hf_robustcse.finetune.tasks import SOURCES, TASKS, Fetched, Source, find_task, load_split, prefetch_sets
 
 RTE = dataclasses.replace(SOURCES["RTE"], rows={"train": 3, "dev": 2})
 SQUAD = dataclasses.replace(SOURCES["SQuAD"], rows={"train": 5, "dev": 1})
@@ -79,7 +79,9 @@ def test_a_damaged_archive_and_missing_files(tmp_path):
     path.write_bytes(path.read_bytes()[:-12])
     with pytest.raises(UserError, match="dev.tsv.gz"):
         load_split(RTE, "dev", tmp_path)
-    with pytest.raises(MissingData, match=r"put glue/RTE/train or train_subset .*--data_dir.* nyu-mll/glue"):
+    with pytest.raises(
+        MissingData, match=r"put glue/RTE/train or train_subset .*prefetch --tasks finetune"
+    ):
         load_split(RTE, "train", tmp_path)
     with pytest.raises(UserError, match="does not exist"):
         load_split(RTE, "train", tmp_path / "nowhere")
@@ -120,3 +122,24 @@ def test_dialogre_is_one_row_a_pair(tmp_path):
     write(tmp_path, DIALOGRE, "dev.json", json.dumps([[["Speaker 1: hi"], pairs]]))
     with pytest.raises(UserError, match="dialogue 1: rid .38. is not within 1 and 37"):
         load_split(DIALOGRE, "dev", tmp_path)
+
+
+@pytest.mark.parametrize("source", [RTE, SQUAD])
+def test_what_prefetch_writes_is_what_was_read(tmp_path, source):
+    if source is RTE:
+        write(tmp_path, source, "dev.tsv", GOOD)
+    else:
+        flat = [{"context": "the dog", "question": "who?", "answers": {"text": ["dog"], "answer_start": [4]}}]
+        write(tmp_path, source, "dev.json", json.dumps(flat))
+    part = load_split(source, "dev", tmp_path)
+    for path, text in Fetched(part.origin, part.sha256, part).files().items():
+        (tmp_path / "to" / path).parent.mkdir(parents=True)
+        (tmp_path / "to" / path).write_text(text, encoding="utf-8")
+    again = load_split(source, "dev", tmp_path / "to")
+    assert again.sha256 == part.sha256 and again.rows.to_list() == part.rows.to_list()
+
+
+def test_prefetch_knows_what_the_hub_has():
+    sets = prefetch_sets()
+    assert {"SNLI_train", "MNLI_dev_mismatched", "ANLI_R3_test", "SQuAD_dev"} <= set(sets)
+    assert not {"DialogRE_dev", "STSB_dev"} & set(sets)
