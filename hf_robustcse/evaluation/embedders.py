@@ -163,9 +163,15 @@ def load_embedder(
 
 
 def _tells_of_a_problem(record: LogRecord) -> bool:
-    """Whether a line of the log is more than the list of a checkpoint's heads, which an encoder does not need."""
+    """Whether a log record is more than a report of heads that an encoder does not need, or of an absent pooler.
+
+    The report is a table `weight | status`. An absent pooler is refused where it is used (`_plain_modules`).
+    """
     text = record.getMessage()
-    return "LOAD REPORT" not in text or any(word in text for word in ("MISSING", "MISMATCH", "CONVERSION"))
+    rows = [line for line in text.splitlines() if "|" in line and not line.startswith("pooler.")]
+    return "LOAD REPORT" not in text or any(
+        status in row for row in rows for status in ("MISSING", "MISMATCH", "CONVERSION")
+    )
 
 
 def _word_vectors(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import logging
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import transformers
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
@@ -206,3 +209,22 @@ def test_published_model_on_the_official_sets(benchmark_data: Path) -> None:
         pytest.skip(str(error))
     scores = evaluate_tasks(embedder, [load_sts(task, benchmark_data) for task in REFERENCE])["tasks"]
     assert {task: score["spearman"] for task, score in scores.items()} == pytest.approx(REFERENCE, abs=0.02)
+
+
+def test_heads_are_not_reported_and_missing_weights_are(
+    masked_lm: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    transformers.utils.logging.set_verbosity_warning()
+    try:
+        load_embedder(str(masked_lm), pooling="mean", device="cpu")
+        assert "LOAD REPORT" not in caplog.text
+        folder = shutil.copytree(masked_lm, tmp_path / "broken")
+        weights = load_file(folder / "model.safetensors")
+        name = next(name for name in weights if "layer.0" in name)
+        del weights[name]
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        load_embedder(str(folder), pooling="mean", device="cpu")
+        assert "LOAD REPORT" in caplog.text and "MISSING" in caplog.text
+    finally:
+        transformers.utils.logging.set_verbosity_error()

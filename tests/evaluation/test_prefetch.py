@@ -316,14 +316,17 @@ def test_everything_is_the_same_from_the_hub_and_without_a_network(tmp_path: Pat
         assert done.returncode == 0, done.stderr
         return json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
 
+    # The same tasks in both: other sentences make other batches, whose padding moves the last bits of an embedding.
+    tasks = ("--tasks", "sts", "geometry", "MRPC", "TREC")
     with hub_server.hub(root) as server:
         done = start(*COMMAND, "--all", "--to", data, home=home, server=server)
         assert done.returncode == 0, done.stdout + done.stderr
         hashes = start("-c", code, home=home, server=server)
-        online = evaluate("--tasks", "sts", "geometry", "MRPC", home=home, server=server)
+        online = evaluate(*tasks, home=home, server=server)
     assert json.loads(hashes.stdout) == json.loads(start("-c", code, data, home=tmp_path / "off").stdout)
-    offline = evaluate("--tasks", "sts", "transfer", "geometry", "--data_dir", data, home=tmp_path / "off")
-    assert None not in offline["averages"].values() and offline["tasks"]["SST2"]["train"] == "phrases"
+    offline = evaluate(*tasks, "--data_dir", data, home=tmp_path / "off")
+    assert offline["averages"] == online["averages"] and offline["averages"]["sts"] is not None
+    assert list(offline["tasks"]) == list(online["tasks"])
     for name, record in online["tasks"].items():
         assert {**record, "source": None} == {**offline["tasks"][name], "source": None}, name
 
