@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from hf_robustcse.distributed import gather_rows, rank, world_size
+from hf_robustcse.distributed import encode_together, rank, world_size
 from hf_robustcse.errors import TrainingStopped, UserError
 from hf_robustcse.evaluation.dev_text import DevText, evaluate_dev_text
 from hf_robustcse.evaluation.geometry import evaluate_dev, has_positives
@@ -296,17 +296,13 @@ class RobustCSETrainer(Trainer):
         Returns:
             (n, d) on the CPU, on every process.
         """
-        model = self.accelerator.unwrap_model(self.model)
-        count, size = rank(), world_size()
-        share = -(-len(sentences) // size)
-        mine = [sentences[i] for i in range(count, len(sentences), size)]
-        x = model.encode(mine, batch_size=self.args.per_device_eval_batch_size)
-        if size == 1:
-            return x
-        padded = torch.zeros(share, x.shape[1], device=self.args.device)
-        padded[: len(x)] = x.to(padded.device)
-        everyone = gather_rows(padded).view(size, share, -1).transpose(0, 1).flatten(0, 1)
-        return everyone[: len(sentences)].cpu()
+        model, batch_size = self.accelerator.unwrap_model(self.model), self.args.per_device_eval_batch_size
+        return encode_together(
+            lambda mine: model.encode(mine, batch_size=batch_size),
+            sentences,
+            batch_size=batch_size,
+            device=self.args.device,
+        )
 
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
