@@ -3,12 +3,16 @@
 
 python examples/run_eval.py --model_name_or_path X --tasks sts transfer geometry --data_dir DIR --output_json out.json
 python examples/run_eval.py --compare A B --tasks sts --data_dir DIR
+torchrun --nproc_per_node 4 examples/run_eval.py ...   (the processes share the encoding)
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import sys
+from typing import Any
 
 from hf_robustcse.errors import Parser, UserError, command
 
@@ -76,8 +80,23 @@ def _parser() -> Parser:
 def main() -> None:
     parser = _parser()
     options = vars(parser.parse_args())
-    models = options.pop("compare")
     # Imports after the parser: a usage error need not load torch.
+    from hf_robustcse.distributed import join_group, leave_group, rank
+
+    join_group()
+    try:
+        with contextlib.ExitStack() as stack:
+            if rank():
+                stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
+            _evaluate(parser, options)
+    except UserError:  # raised by every process; after another error the rest may still wait
+        leave_group()
+        raise
+    leave_group()
+
+
+def _evaluate(parser: argparse.ArgumentParser, options: dict[str, Any]) -> None:
+    models = options.pop("compare")
     if models is None:
         from hf_robustcse.evaluation.run import run_evaluation
 

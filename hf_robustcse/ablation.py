@@ -19,6 +19,7 @@ import yaml
 
 from hf_robustcse.distributed import world_size
 from hf_robustcse.errors import Parser, TrainingStopped, UserError
+from hf_robustcse.evaluation.dev_text import DevText
 from hf_robustcse.evaluation.pictures import HOW_TO_GET, has_matplotlib
 from hf_robustcse.evaluation.results import command_line, library_versions
 from hf_robustcse.files import atomic_write_text, write_json
@@ -491,13 +492,15 @@ def table(record: Mapping[str, Any]) -> str:
     lines += ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     for cell, row in rows.items():
         cells = [f"`{cell}`", str(len(row["seeds"])) + (f" ({len(row['failed'])} failed)" if row["failed"] else "")]
-        cells += [_shown(row["tasks"].get(task, {}).get("spearman"), 2) for task in splits]
+        tasks = [row["tasks"].get(task, {}) for task in splits]
+        cells += [_shown(task.get("spearman", task.get("score")), 2) for task in tasks]
         cells += [_shown(row.get("average"), 2)] if average else []
         cells += [_shown(row["tasks"].get(first, {}).get(metric), 3) for metric in geometry]
         cells.append(f"{row['seconds_per_step']:.2f}" if "seconds_per_step" in row else "-")
         cells += [f"{values[cell]:g}" if cell in values else "-" for values in record["reported"].values()]
         lines.append("| " + " | ".join(cells) + " |")
-    lines += ["", "Spearman x 100, mean ± standard deviation over the seeds. " + _chosen(rows)]
+    scored = "Spearman x 100" + (f" ({DevText.key}: its score)" if DevText.key in splits else "")
+    lines += ["", f"{scored}, mean ± standard deviation over the seeds. {_chosen(rows)}"]
     lines += [
         f"`{cell}` seed {seed} failed: {why}" for cell, row in rows.items() for seed, why in row["failed"].items()
     ]

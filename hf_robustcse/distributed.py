@@ -5,11 +5,16 @@ Every function is the identity (or the plain draw) when there is one process.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from hf_robustcse.errors import UserError
 
 
 def world_size() -> int:
@@ -20,6 +25,17 @@ def world_size() -> int:
 def rank() -> int:
     """This process' number, from 0."""
     return dist.get_rank() if world_size() > 1 else 0
+
+
+def join_group() -> None:
+    """Join the processes that ``torchrun`` or ``accelerate launch`` started, if any, for work other than training.
+
+    By gloo, whatever the device: what is exchanged lies on the CPU, and who waits for another may wait for a week.
+    """
+    if dist.is_available() and dist.is_torchelastic_launched() and not dist.is_initialized():
+        dist.init_process_group("gloo", timeout=timedelta(days=7))
+        if torch.cuda.is_available():
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
 
 
 def leave_group() -> None:
@@ -109,3 +125,58 @@ def shared_normal(like: Tensor, *, seed: int) -> Tensor:
     noise = torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
     noise = noise[rank() * rows : (rank() + 1) * rows]
     return noise[:, : like.shape[1]] if len(shape) > 2 else noise
+
+
+def encode_together(
+    encode: Callable[[list[str]], Tensor], sentences: Sequence[str], *, batch_size: int, device: str | torch.device
+) -> Tensor:
+    """Embed texts, each process its share.
+
+    The texts are sorted, the longest first, cut into batches, and the batches dealt out in turn: every process has as
+    many, of nearly the same lengths, and they are the batches of one process, so that the embeddings are too.
+
+    Args:
+        encode: m strings, the longest first -> (m, d), in passes of `batch_size`; m may be 0.
+        sentences: n, the same on every process.
+        batch_size: texts in one pass.
+        device: on which the group exchanges tensors.
+
+    Returns:
+        (n, d) in the order of `sentences`, on every process; on the CPU if there are several.
+    """
+    size, n = world_size(), len(sentences)
+    if size == 1 or n == 0:
+        return encode(list(sentences))
+    order = sorted(range(n), key=lambda i: -len(sentences[i]))
+    batches = [order[start : start + batch_size] for start in range(0, n, batch_size)]
+    shares = [[i for batch in batches[process::size] for i in batch] for process in range(size)]
+    x = encode([sentences[i] for i in shares[rank()]])
+    padded = torch.zeros(len(shares[0]), x.shape[1], dtype=x.dtype, device=device)
+    padded[: len(x)] = x.to(device)
+    parts = gather_rows(padded).cpu().view(size, len(shares[0]), -1)
+    out = torch.empty(n, x.shape[1], dtype=x.dtype)
+    for share, part in zip(shares, parts, strict=True):
+        out[share] = part[: len(share)]
+    return out
+
+
+def on_first(work: Callable[[], Any]) -> Any:
+    """Do something on the first process while the others wait; what it returns, or its `UserError`, is everyone's.
+
+    Args:
+        work: returns plain values.
+
+    Raises:
+        UserError: on every process, if it was raised.
+    """
+    outcome: list[Any] = [None, None]
+    if rank() == 0:
+        try:
+            outcome[0] = work()
+        except UserError as error:
+            outcome[1] = str(error)
+    if world_size() > 1:
+        dist.broadcast_object_list(outcome)
+    if outcome[1] is not None:
+        raise UserError(outcome[1])
+    return outcome[0]

@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +30,15 @@ from hf_robustcse.data import ContrastiveCollator, Corpus, load_corpus, tokenize
 from hf_robustcse.distributed import world_size
 from hf_robustcse.errors import Parser, UserError
 from hf_robustcse.evaluation.dev_file import load_dev_file
+from hf_robustcse.evaluation.dev_text import SEED, DevText, hold_out, load_dev_text
 from hf_robustcse.evaluation.geometry import has_positives
 from hf_robustcse.evaluation.results import base_results, command_line, library_versions, task_record
 from hf_robustcse.evaluation.run import load_tasks
-from hf_robustcse.evaluation.sts import STS_TEST, MissingData, StsData, load_sts, parse_task
+from hf_robustcse.evaluation.sts import OWN, STS_TEST, MissingData, StsData, load_sts, parse_task
 from hf_robustcse.files import write_json
 from hf_robustcse.methods import METHODS, build
 from hf_robustcse.model import RobustCSEModel
-from hf_robustcse.trainer import DEV_METRICS, RobustCSETrainer, RobustCSETrainingArguments
+from hf_robustcse.trainer import DEV_METRICS, RobustCSETrainer, RobustCSETrainingArguments, metrics_of
 
 ASSETS = Path(__file__).parent / "assets"
 EMBEDDED_ENCODER = ASSETS / "encoder"
@@ -114,8 +115,8 @@ class DataArguments:
     eval_tasks: list[str] | None = dataclasses.field(
         default=None,
         metadata={
-            "help": "Sets of every evaluation, such as stsb_dev sickr_dev (default stsb_dev, or the dev file alone); "
-            "none for none."
+            "help": "Sets of every evaluation, such as stsb_dev sickr_dev (default stsb_dev, or a dev set of your own "
+            "alone); none for none."
         },
     )
     dev_file: str | None = dataclasses.field(
@@ -124,6 +125,20 @@ class DataArguments:
             "help": "A dev set of your own, in any language: tsv or csv (also .gz) with the header score, sentence1, "
             "sentence2. It chooses the checkpoint unless --metric_for_best_model says otherwise."
         },
+    )
+    dev_text: str | None = dataclasses.field(
+        default=None,
+        metadata={
+            "help": "A dev set without labels, in any language: plain sentences in a format of --train_file, 2000 at "
+            "most. How well each is found again from a version with typos, and uniformity, choose the checkpoint."
+        },
+    )
+    dev_holdout: int | None = dataclasses.field(
+        default=None,
+        metadata={"help": "Take so many random sentences out of the training corpus, and use them as --dev_text."},
+    )
+    dev_noise: float = dataclasses.field(
+        default=0.2, metadata={"help": "Part of the words of --dev_text or --dev_holdout that get a typo."}
     )
     test_tasks: list[str] | None = dataclasses.field(
         default=None,
@@ -303,7 +318,10 @@ def run(arguments: Arguments) -> dict[str, Any]:
 
     dev = _load_dev(arguments)
     test = _load_test(arguments, dev)
-    corpus = _load_corpus(arguments)
+    corpus, held_out = _load_corpus(arguments)
+    if held_out is not None:
+        # Before the sets of --eval_tasks, as every set of the user's own: the first chooses the checkpoint.
+        dev = {k: v for k, v in dev.items() if k == OWN} | {held_out.key: held_out} | dev
     if arguments.run.seeds is None:
         return _run_one(arguments, corpus, dev, test)
     results = run_seeds(arguments, seeds, lambda one: _run_one(one, corpus, dev, test))
@@ -393,7 +411,8 @@ def _remove_run(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def _load_corpus(arguments: Arguments) -> Corpus:
+def _load_corpus(arguments: Arguments) -> tuple[Corpus, DevText | None]:
+    """The corpus without the sentences that are held out of it, and those."""
     data, training = arguments.data, arguments.training
     if data.streaming and training.max_steps <= 0:
         raise UserError("--streaming does not know the length of the corpus: add --max_steps")
@@ -411,6 +430,10 @@ def _load_corpus(arguments: Arguments) -> Corpus:
     corpus = load_corpus(source, max_rows=None if rows is None else int(rows), **keywords)
     if corpus.report is not None:
         say(*corpus.report.lines())
+    held_out = None
+    if data.dev_holdout is not None:
+        held_out, corpus = hold_out(corpus, data.dev_holdout, noise=data.dev_noise)
+        say(f"held out: {held_out.n:,} sentences ({held_out.held_out:,} rows), the dev set {held_out.key}")
     batch = training.per_device_train_batch_size * world_size()
     if batch < 2:
         raise UserError("--per_device_train_batch_size 1 leaves no negatives: use at least 2, better 64")
@@ -419,22 +442,41 @@ def _load_corpus(arguments: Arguments) -> Corpus:
             f"the corpus has {len(corpus.dataset)} sentences, fewer than one batch of {batch}: lower "
             "--per_device_train_batch_size or add text"
         )
-    return corpus
+    return corpus, held_out
 
 
-def _load_dev(arguments: Arguments) -> dict[str, StsData]:
+def _load_dev(arguments: Arguments) -> dict[str, StsData | DevText]:
+    """The dev sets but for one that is held out of the corpus, the user's own first."""
     data, training = arguments.data, arguments.training
+    given = [name for name in ("dev_file", "dev_text", "dev_holdout") if getattr(data, name) is not None]
+    if "dev_text" in given and "dev_holdout" in given:
+        raise UserError("--dev_text and --dev_holdout are both the dev set without labels: leave one of them out")
+    if data.dev_noise != DataArguments.dev_noise and not {"dev_text", "dev_holdout"} & set(given):
+        raise UserError("--dev_noise belongs to --dev_text or --dev_holdout: add one of them or leave it out")
+    if training.eval_strategy == "no":
+        if given:
+            raise UserError(f"--eval_strategy no makes no use of --{given[0]}: leave one of them out")
+        if data.eval_tasks not in (None, ["none"]):
+            raise UserError(
+                f"--eval_strategy no makes no use of --eval_tasks {' '.join(data.eval_tasks)}: leave one of them out, "
+                "or pass --eval_tasks none over a recipe's"
+            )
+    sets: dict[str, StsData | DevText] = {}
     if data.dev_file is not None:
-        if training.eval_strategy == "no":
-            raise UserError("--eval_strategy no makes no use of --dev_file: leave one of them out")
         own = load_dev_file(data.dev_file)
         if not has_positives(own):
             say(
                 "note: the scores of --dev_file are not within 0 and 5 with some above 4, as those of STS-B; alignment "
                 "and positive_cosine, which are those of the pairs above 4, are left out"
             )
+        sets[own.key] = own
+    if data.dev_text is not None:
+        text = load_dev_text(data.dev_text, noise=data.dev_noise)
+        say(f"{text.key}: {text.n:,} sentences of {text.source}")
+        sets[text.key] = text
+    if given:  # a dev set of the user's own takes the place of STS-B
         named = [] if data.eval_tasks == ["none"] else data.eval_tasks or []
-        return {own.key: own} | _named_sets(named, data.eval_data_dir)
+        return sets | _named_sets(named, data.eval_data_dir)
     if training.eval_strategy == "no" or data.eval_tasks == ["none"]:
         training.eval_strategy, training.load_best_model_at_end = "no", False
         return {}
@@ -459,7 +501,7 @@ def _named_sets(names: Sequence[str], data_dir: str | None) -> dict[str, StsData
     return sets
 
 
-def _load_test(arguments: Arguments, dev: dict[str, StsData]) -> dict[str, StsData]:
+def _load_test(arguments: Arguments, dev: dict[str, StsData | DevText]) -> dict[str, StsData]:
     data = arguments.data
     if not data.test_tasks:
         return {}
@@ -580,7 +622,16 @@ def git_commit() -> str | None:
         return None
 
 
-def _manifest(arguments: Arguments, corpus: Corpus, dev: dict[str, StsData], model: RobustCSEModel) -> dict[str, Any]:
+def _about(data: StsData | DevText) -> dict[str, Any]:
+    """What the records say of a dev set without labels beside its source and checksum; nothing of another."""
+    if not isinstance(data, DevText):
+        return {}
+    return {"noise": data.noise, "noise_seed": SEED, "held_out_rows": data.held_out}
+
+
+def _manifest(
+    arguments: Arguments, corpus: Corpus, dev: dict[str, StsData | DevText], model: RobustCSEModel
+) -> dict[str, Any]:
     training = arguments.training
     batch = training.per_device_train_batch_size * world_size()
     cuda = torch.cuda.is_available()
@@ -597,6 +648,7 @@ def _manifest(arguments: Arguments, corpus: Corpus, dev: dict[str, StsData], mod
             "augmentation_rate": model.config.augmentation_rate,
             "corpus_sha256": corpus.report.sha256 if corpus.report else None,
             "max_train_samples": arguments.data.max_train_samples,
+            "dev_holdout": arguments.data.dev_holdout,
             "max_seq_length": arguments.data.max_seq_length,
             "batch": batch,
             "gradient_accumulation_steps": training.gradient_accumulation_steps,
@@ -614,7 +666,8 @@ def _manifest(arguments: Arguments, corpus: Corpus, dev: dict[str, StsData], mod
         "encoder": model.config.encoder,
         "corpus": corpus.report.to_dict() if corpus.report else {"source": arguments.data.train_file},
         "evaluation": {
-            name: {"rows": d.n, "sha256": d.sha256, "split": d.split, "source": d.source} for name, d in dev.items()
+            name: {"rows": d.n, "sha256": d.sha256, "split": d.split, "source": d.source} | _about(d)
+            for name, d in dev.items()
         },
         "max_seq_length": {"training": arguments.data.max_seq_length, "evaluation": model.max_seq_length},
         "negatives": (batch - 1 if corpus.views < 3 else 2 * batch - 1) if model.method.contrastive else 0,
@@ -626,7 +679,9 @@ def _manifest(arguments: Arguments, corpus: Corpus, dev: dict[str, StsData], mod
     }
 
 
-def _run_one(arguments: Arguments, corpus: Corpus, dev: dict[str, StsData], test: dict[str, StsData]) -> dict[str, Any]:
+def _run_one(
+    arguments: Arguments, corpus: Corpus, dev: dict[str, StsData | DevText], test: dict[str, StsData]
+) -> dict[str, Any]:
     training, data = arguments.training, arguments.data
     folder = Path(training.output_dir)
     model = _load_model(arguments, corpus)
@@ -685,7 +740,7 @@ def _run_one(arguments: Arguments, corpus: Corpus, dev: dict[str, StsData], test
         command=arguments.command,
         device=training.device,
     ) | {
-        "tasks": {name: task_record({**after[name], "n": d.n}, d) for name, d in (dev | test).items()},
+        "tasks": {name: task_record({**after[name], "n": d.n}, d) | _about(d) for name, d in (dev | test).items()},
         "before": manifest["before"],
         "selection": {
             "metric": training.metric_for_best_model if dev else None,
@@ -715,12 +770,13 @@ def _sts_average(tasks: dict[str, Any]) -> float | None:
     return statistics.fmean(scores) if len(scores) == len(STS_TEST) else None
 
 
-def _metrics(trainer: RobustCSETrainer, sets: dict[str, StsData], prefix: str = "eval") -> dict[str, dict[str, float]]:
+def _metrics(
+    trainer: RobustCSETrainer, sets: Mapping[str, StsData | DevText], prefix: str = "eval"
+) -> dict[str, dict[str, float]]:
     if not sets:
         return {}
     flat = trainer.evaluate(sets, metric_key_prefix=prefix)
-    keys = {name: {metric: f"{prefix}_{name}_{metric}" for metric in DEV_METRICS} for name in sets}
-    return {name: {metric: flat[key] for metric, key in of.items() if key in flat} for name, of in keys.items()}
+    return {name: {m: flat[f"{prefix}_{name}_{m}"] for m in metrics_of(data)} for name, data in sets.items()}
 
 
 def _report(arguments: Arguments, results: dict[str, Any], folder: Path) -> None:
@@ -732,7 +788,9 @@ def _report(arguments: Arguments, results: dict[str, Any], folder: Path) -> None
             say(f"{name} ({metrics['n']} pairs) spearman {metrics['spearman']:.2f}")
             continue
         before = results["before"][name]
-        say(f"{name} ({metrics['n']} pairs)        before    after")
+        what = "pairs" if "spearman" in metrics else "sentences"
+        heading = f"{name} ({metrics['n']} {what})"
+        say(f"{heading:<24}{'before':>10}{'after':>9}")
         for metric in before:
             say(f"  {metric:<22}{before[metric]:>10.3f}{metrics[metric]:>9.3f}")
     selection = results["selection"]
@@ -752,6 +810,11 @@ def _report(arguments: Arguments, results: dict[str, Any], folder: Path) -> None
         )
 
 
+def _main_metric(record: Mapping[str, Any]) -> str:
+    """The metric that a record of either kind is known by."""
+    return "spearman" if "spearman" in record else "score"
+
+
 def _summarise_seeds(root: Path, seeds: list[int], results: list[dict[str, Any]], save: bool) -> dict[str, Any]:
     """Mean, standard deviation and range over the seeds; the seed with the best dev score becomes the root's model."""
     summary = {**results[0], "model": str(root), "seed": None, "seeds": seeds, "tasks": {}}
@@ -764,12 +827,16 @@ def _summarise_seeds(root: Path, seeds: list[int], results: list[dict[str, Any]]
             row[f"{metric}_std"] = statistics.stdev(values) if len(values) > 1 else 0.0
             row[f"{metric}_min"], row[f"{metric}_max"] = min(values), max(values)
         summary["tasks"][name] = row | {"seeds": len(seeds)}
-        say(f"{name} spearman over {len(seeds)} seeds: {row['spearman']:.2f} ± {row['spearman_std']:.2f}")
+        main = _main_metric(metrics)
+        say(f"{name} {main} over {len(seeds)} seeds: {row[main]:.2f} ± {row[f'{main}_std']:.2f}")
     summary["averages"] = {**results[0]["averages"], "sts": _sts_average(summary["tasks"])}
     if summary["averages"]["sts"] is not None and len(seeds) > 1:
         summary["averages"]["sts_std"] = statistics.stdev(_sts_average(result["tasks"]) for result in results)
     first = next(iter(results[0]["before"]), None)
-    best = max(range(len(seeds)), key=lambda i: results[i]["tasks"][first]["spearman"]) if first else 0
+    best = 0
+    if first:
+        main = _main_metric(results[0]["tasks"][first])
+        best = max(range(len(seeds)), key=lambda i: results[i]["tasks"][first][main])
     summary["exported_seed"] = seeds[best]
     summary["selection"] = results[best]["selection"]
     if save:

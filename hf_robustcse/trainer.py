@@ -15,19 +15,29 @@ from torch import Tensor
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from hf_robustcse.distributed import gather_rows, rank, world_size
+from hf_robustcse.distributed import encode_together, rank, world_size
 from hf_robustcse.errors import TrainingStopped, UserError
+from hf_robustcse.evaluation.dev_text import DevText, evaluate_dev_text
 from hf_robustcse.evaluation.geometry import evaluate_dev, has_positives
 from hf_robustcse.evaluation.sts import StsData
 from hf_robustcse.files import write_json
 from hf_robustcse.model import RobustCSEModel
 
-DEV_METRICS = (
+_OF_PAIRS = (
     "spearman", "alignment", "uniformity", "mean_cosine", "positive_cosine", "random_cosine", "embedding_std",
     "effective_rank",
 )  # fmt: skip
+_OF_TEXT = ("score", "retrieval", "cosine", "uniformity", "mean_cosine", "embedding_std", "effective_rank")
+DEV_METRICS = tuple(dict.fromkeys(_OF_PAIRS + _OF_TEXT))
 OF_POSITIVES = ("alignment", "positive_cosine")
 LOWER_IS_BETTER = ("alignment", "uniformity", "mean_cosine", "random_cosine")
+
+
+def metrics_of(data: StsData | DevText) -> tuple[str, ...]:
+    """The metrics of a dev set; the first is the one that chooses the checkpoint unless another is named."""
+    if isinstance(data, DevText):
+        return _OF_TEXT
+    return tuple(metric for metric in _OF_PAIRS if metric not in OF_POSITIVES or has_positives(data))
 
 
 @dataclass
@@ -47,7 +57,8 @@ class RobustCSETrainingArguments(TrainingArguments):
     save_total_limit: int | None = field(default=2, metadata={"help": "Checkpoints kept, the best one among them."})
     load_best_model_at_end: bool = field(default=True, metadata={"help": "Export the best checkpoint, not the last."})
     metric_for_best_model: str | None = field(
-        default=None, metadata={"help": "Dev metric that chooses the checkpoint (the first dev set's spearman)."}
+        default=None,
+        metadata={"help": "Dev metric that chooses the checkpoint (the first dev set's spearman or score)."},
     )
     dataloader_drop_last: bool = field(default=True, metadata={"help": "Drop the last, ragged batch of an epoch."})
     remove_unused_columns: bool = field(default=False, metadata={"help": "Leave as it is."})
@@ -135,14 +146,15 @@ class AfterUpdate(TrainerCallback):
 class RobustCSETrainer(Trainer):
     """Train a `RobustCSEModel` on the batches of ``data.ContrastiveCollator``.
 
-    Logs every term of the loss, evaluates on STS-style dev sets, chooses the checkpoint by a dev metric, stops on a
-    term that is not finite and on collapsed embeddings, and writes every checkpoint in the published layout.
+    Logs every term of the loss, evaluates on dev sets of scored pairs or of plain text, chooses the checkpoint by a dev
+    metric, stops on a term that is not finite and on collapsed embeddings, and writes every checkpoint in the published
+    layout.
 
     Args:
         model: the model.
         args: see `RobustCSETrainingArguments`.
         eval_dataset: dev sets by name; their metrics are ``eval_<name>_<metric>``, with ``eval_avg_spearman`` the mean
-            over them.
+            over those of scored pairs, if there are several.
         **kwargs: as for ``Trainer`` (train_dataset, data_collator, callbacks, optimizers, ...).
 
     Raises:
@@ -157,7 +169,7 @@ class RobustCSETrainer(Trainer):
         model: RobustCSEModel,
         args: RobustCSETrainingArguments,
         *,
-        eval_dataset: Mapping[str, StsData] | None = None,
+        eval_dataset: Mapping[str, StsData | DevText] | None = None,
         **kwargs: Any,
     ) -> None:
         self.eval_data = dict(eval_dataset or {})
@@ -182,13 +194,8 @@ class RobustCSETrainer(Trainer):
             raise UserError("--per_device_train_batch_size 1 leaves no negatives: use at least 2, better 64")
 
     def _check_selection(self, args: RobustCSETrainingArguments) -> None:
-        names = [
-            f"eval_{name}_{metric}"
-            for name, data in self.eval_data.items()
-            for metric in DEV_METRICS
-            if metric not in OF_POSITIVES or has_positives(data)
-        ]
-        if len(self.eval_data) > 1:
+        names = [f"eval_{name}_{metric}" for name, data in self.eval_data.items() for metric in metrics_of(data)]
+        if sum(isinstance(data, StsData) for data in self.eval_data.values()) > 1:
             names.append("eval_avg_spearman")
         if not self.eval_data:
             if args.eval_strategy != "no":
@@ -202,7 +209,8 @@ class RobustCSETrainer(Trainer):
                     "all evaluation sets are test sets, which may not choose the checkpoint: add a dev set such as "
                     "stsb_dev to --eval_tasks, or pass --allow_test_selection"
                 )
-            metric = f"eval_{(dev or list(self.eval_data))[0]}_spearman"
+            first = (dev or list(self.eval_data))[0]
+            metric = f"eval_{first}_{metrics_of(self.eval_data[first])[0]}"
         metric = metric if metric.startswith("eval_") else f"eval_{metric}"
         if metric not in names:
             raise UserError(f"--metric_for_best_model {metric} does not exist; choose one of {', '.join(names)}")
@@ -288,31 +296,26 @@ class RobustCSETrainer(Trainer):
         Returns:
             (n, d) on the CPU, on every process.
         """
-        model = self.accelerator.unwrap_model(self.model)
-        count, size = rank(), world_size()
-        share = -(-len(sentences) // size)
-        mine = [sentences[i] for i in range(count, len(sentences), size)]
-        x = model.encode(mine, batch_size=self.args.per_device_eval_batch_size)
-        if size == 1:
-            return x
-        padded = torch.zeros(share, x.shape[1], device=self.args.device)
-        padded[: len(x)] = x.to(padded.device)
-        everyone = gather_rows(padded).view(size, share, -1).transpose(0, 1).flatten(0, 1)
-        return everyone[: len(sentences)].cpu()
+        model, batch_size = self.accelerator.unwrap_model(self.model), self.args.per_device_eval_batch_size
+        return encode_together(
+            lambda mine: model.encode(mine, batch_size=batch_size),
+            sentences,
+            batch_size=batch_size,
+            device=self.args.device,
+        )
 
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """STS Spearman x 100 and geometry on every dev set.
+        """Spearman x 100, or retrieval, and geometry on every dev set.
 
         Args:
-            eval_dataset: {name: `StsData`}; by default those of the trainer.
+            eval_dataset: {name: `StsData` or `DevText`}; by default those of the trainer.
             ignore_keys: unused, for the signature of ``Trainer``.
             metric_key_prefix: before every name.
 
         Returns:
-            ``<prefix>_<set>_spearman``, ``_alignment``, ``_uniformity``, ``_mean_cosine``, ``_embedding_std`` and
-            ``_effective_rank`` of each set, and ``<prefix>_avg_spearman``.
+            ``<prefix>_<set>_<metric>`` of each set (`metrics_of`), and ``<prefix>_avg_spearman``.
 
         Raises:
             TrainingStopped: if the embeddings have collapsed since training began.
@@ -321,11 +324,12 @@ class RobustCSETrainer(Trainer):
         sets = dict(eval_dataset or self.eval_data)
         metrics: dict[str, float] = {}
         for name, data in sets.items():
-            for metric, value in evaluate_dev(self.encode, data).items():
+            found = (evaluate_dev_text if isinstance(data, DevText) else evaluate_dev)(self.encode, data)
+            for metric, value in found.items():
                 metrics[f"{metric_key_prefix}_{name}_{metric}"] = value
-        if len(sets) > 1:
-            total = sum(metrics[f"{metric_key_prefix}_{name}_spearman"] for name in sets)
-            metrics[f"{metric_key_prefix}_avg_spearman"] = total / len(sets)
+        scores = [metrics[f"{metric_key_prefix}_{n}_spearman"] for n, data in sets.items() if isinstance(data, StsData)]
+        if len(scores) > 1:
+            metrics[f"{metric_key_prefix}_avg_spearman"] = sum(scores) / len(scores)
         metrics[f"{metric_key_prefix}_runtime"] = round(time.perf_counter() - started, 3)
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hf_robustcse.distributed import on_first
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation import transfer, uncertainty
 from hf_robustcse.evaluation.embedders import load_embedder
@@ -40,6 +41,8 @@ def run_comparison(
     argv: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Evaluate A and B on the same pairs and bootstrap the difference; prints the table.
+
+    Several processes encode together, as in `run_evaluation`.
 
     Args:
         a: a model as in `run_evaluation`, or the folder of a run of several seeds, of which every seed is evaluated.
@@ -91,18 +94,22 @@ def run_comparison(
             models[side].append({key: embedder.description[key] for key in about} | protocol)
             used = embedder.description["device"]
         cosines[side] = {data.key: np.stack([row[data.key] for row in rows]) for data in loaded}
-    gold = {data.key: data.gold for data in loaded}
-    scores = uncertainty.compare(cosines["a"], cosines["b"], gold, samples=samples, seed=seed)
-    base = base_results(model="", method=None, seed=seed, command=command_line(argv), device=used)
-    kept = ("library_versions", "device", "seed", "command", "protocol")
-    results = {**models, **{key: base[key] for key in kept}}
-    results["protocol"]["bootstrap"] = {"samples": samples, "level": uncertainty.LEVEL, "resampled": "pairs"}
-    results["tasks"] = {data.key: task_record(scores["tasks"][data.key], data) for data in loaded}
-    results["mean"], results["missing"] = scores["mean"], missing
-    print(format_comparison(results))
-    if output_json is not None:
-        write_json(output_json, results)
-    return results
+
+    def score() -> dict[str, Any]:
+        gold = {data.key: data.gold for data in loaded}
+        scores = uncertainty.compare(cosines["a"], cosines["b"], gold, samples=samples, seed=seed)
+        base = base_results(model="", method=None, seed=seed, command=command_line(argv), device=used)
+        kept = ("library_versions", "device", "seed", "command", "protocol")
+        results = {**models, **{key: base[key] for key in kept}}
+        results["protocol"]["bootstrap"] = {"samples": samples, "level": uncertainty.LEVEL, "resampled": "pairs"}
+        results["tasks"] = {data.key: task_record(scores["tasks"][data.key], data) for data in loaded}
+        results["mean"], results["missing"] = scores["mean"], missing
+        print(format_comparison(results))
+        if output_json is not None:
+            write_json(output_json, results)
+        return results
+
+    return on_first(score)
 
 
 def _runs(name: str) -> list[str]:

@@ -22,6 +22,7 @@ from transformers import AutoModel
 from transformers.utils import logging
 
 from hf_robustcse import layout
+from hf_robustcse.distributed import encode_together, rank
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.baselines import WORD_VECTORS, is_word_vectors, load_word_vectors
 from hf_robustcse.evaluation.sts import check_finite
@@ -48,10 +49,10 @@ class Embedder:
         self.description = description
 
     def __call__(self, sentences: Sequence[str]) -> np.ndarray:
-        """Embed sentences; long inputs show a progress bar on stderr.
+        """Embed sentences, each process its share of them; long inputs show a progress bar on stderr.
 
         Args:
-            sentences: n strings.
+            sentences: n strings, the same on every process.
 
         Returns:
             (n, d) float32, in the order of `sentences`, as the model gives them (normalised only if it does that).
@@ -61,9 +62,13 @@ class Embedder:
         """
         if not len(sentences):
             return np.zeros((0, self.description["dimension"]), dtype=np.float32)
-        rows = self.model.encode(
-            list(sentences), batch_size=self.batch_size, show_progress_bar=len(sentences) >= _PROGRESS_FROM
-        )
+        bar = len(sentences) >= _PROGRESS_FROM and rank() == 0
+
+        def encode(mine: list[str]) -> Tensor:
+            rows = self.model.encode(mine, batch_size=self.batch_size, show_progress_bar=bar)
+            return torch.from_numpy(rows).view(len(mine), -1) if mine else torch.zeros(0, self.description["dimension"])
+
+        rows = encode_together(encode, sentences, batch_size=self.batch_size, device="cpu").numpy()
         check_finite(rows, sentences, f"the model {self.description['model']}")
         if self.description["pooling"] == WORD_VECTORS and (unknown := int((~rows.any(axis=1)).sum())):
             print(f"{unknown} of {len(rows)} sentences hold no word of {self.description['model']}: they embed to zero")

@@ -32,7 +32,7 @@ class ProbeText:
     """The sentences of the probes.
 
     Attributes:
-        sentences: distinct, `MAX_SENTENCES` at most.
+        sentences: distinct.
         perturbed: the same sentences with typos.
         noise: the rate of the typos.
         source: where they are from.
@@ -46,14 +46,17 @@ class ProbeText:
     available: int
 
 
-def probe_text(sentences: Sequence[str], source: str, *, noise: float = 0.2, seed: int = 0) -> ProbeText:
-    """Choose the sentences of the probes, all or a random sample of `MAX_SENTENCES`, and perturb them.
+def probe_text(
+    sentences: Sequence[str], source: str, *, noise: float = 0.2, seed: int = 0, most: int | None = None
+) -> ProbeText:
+    """Choose the sentences of the probes, all or a random sample, and perturb them.
 
     Args:
         sentences: any; repetitions are dropped.
         source: where they are from.
         noise: probability that a word gets a typo, above 0 and at most 1 (`noise.add_typos`).
         seed: of sample and typos.
+        most: how many sentences to keep, None for `MAX_SENTENCES`; of more a random sample is taken.
 
     Raises:
         UserError: for a noise out of range.
@@ -61,9 +64,9 @@ def probe_text(sentences: Sequence[str], source: str, *, noise: float = 0.2, see
     if not 0 < noise <= 1:
         raise UserError(f"--geometry_noise must be above 0 and at most 1, not {noise:g}")
     distinct = list(dict.fromkeys(sentences))
-    chosen = distinct
-    if len(distinct) > MAX_SENTENCES:
-        rows = np.random.default_rng(seed).choice(len(distinct), MAX_SENTENCES, replace=False)
+    chosen, most = distinct, most or MAX_SENTENCES
+    if len(distinct) > most:
+        rows = np.random.default_rng(seed).choice(len(distinct), most, replace=False)
         chosen = [distinct[row] for row in np.sort(rows)]
     perturbed = [add_typos(sentence, rate=noise, seed=seed) for sentence in chosen]
     return ProbeText(chosen, perturbed, noise, source, len(distinct))

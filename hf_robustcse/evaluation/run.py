@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_robustcse.data import VIEWS, load_corpus
-from hf_robustcse.distributed import rank
+from hf_robustcse.distributed import on_first, rank
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation import pictures as drawing
 from hf_robustcse.evaluation import sts, transfer, uncertainty
@@ -51,6 +51,8 @@ def run_evaluation(
 ) -> dict[str, Any]:
     """Evaluate a model, each distinct sentence encoded once over all tasks; prints the table.
 
+    Several processes encode together; the first scores, prints and writes, while the others wait.
+
     Args:
         model_name_or_path: a folder or Hub id.
         tasks: `sts` (the seven test sets) or `transfer` (the seven classification tasks), of which one that is absent
@@ -80,8 +82,8 @@ def run_evaluation(
         argv: the command's words, for the record.
 
     Returns:
-        What `results.json` holds: `results.base_results` with `tasks`, `averages` and `missing`, a list of {`task`,
-        `reason`}.
+        What `results.json` holds, on every process: `results.base_results` with `tasks`, `averages` and `missing`, a
+        list of {`task`, `reason`}.
 
     Raises:
         UserError: for an unknown task, absent or wrong data, or a model that cannot be loaded; nothing is written then.
@@ -117,53 +119,57 @@ def run_evaluation(
     whitened = is_whitened(whitening, whitening_text, whitening_dim)
     embeddings = embedder if whitened else sts.Embeddings(embedder, itertools.chain.from_iterable(sets))
     by_task, protocol = embed_tasks(embeddings, loaded, whitening, whitening_text, whitening_dim)
-    scores = sts.evaluate_tasks(by_task, loaded)
-    for data in loaded if bootstrap else ():
-        cosines, gold = by_task[data.key].cosines(data.pairs), data.gold
-        scores["tasks"][data.key] |= uncertainty.spearman_interval(
-            cosines, gold, samples=bootstrap, seed=seed, name=data.key
+
+    def score() -> dict[str, Any]:
+        scores = sts.evaluate_tasks(by_task, loaded)
+        for data in loaded if bootstrap else ():
+            cosines, gold = by_task[data.key].cosines(data.pairs), data.gold
+            scores["tasks"][data.key] |= uncertainty.spearman_interval(
+                cosines, gold, samples=bootstrap, seed=seed, name=data.key
+            )
+        records = {data.key: task_record(scores["tasks"][data.key], data) for data in loaded}
+        if geometry is not None:
+            metrics = evaluate_geometry(embeddings, geometry.pairs, seed=seed)
+            records["geometry"] = task_record({**metrics, "set": geometry.key}, geometry)
+        averages = scores["averages"]
+        if rows:  # without any, its progress bar would show
+            classification = transfer.evaluate_tasks(embeddings, rows, seed=seed)
+            records |= {data.key: task_record(classification["tasks"][data.key], data) for data in rows}
+            averages |= classification["averages"]
+        if probed is not None:
+            probes = evaluate_probes(embeddings, probed, k=geometry_k, sizes=geometry_batch_sizes, seed=seed)
+            records.setdefault("geometry", {"set": None})["probes"] = probes
+        about = embedder.description
+        results = base_results(
+            model=about["model"],
+            method=about["method"],
+            seed=seed,
+            command=command_line(argv),
+            revision=about["revision"],
+            device=about["device"],
         )
-    records = {data.key: task_record(scores["tasks"][data.key], data) for data in loaded}
-    if geometry is not None:
-        metrics = evaluate_geometry(embeddings, geometry.pairs, seed=seed)
-        records["geometry"] = task_record({**metrics, "set": geometry.key}, geometry)
-    averages = scores["averages"]
-    if rows:  # without any, its progress bar would show
-        classification = transfer.evaluate_tasks(embeddings, rows, seed=seed)
-        records |= {data.key: task_record(classification["tasks"][data.key], data) for data in rows}
-        averages |= classification["averages"]
-    if probed is not None:
-        probes = evaluate_probes(embeddings, probed, k=geometry_k, sizes=geometry_batch_sizes, seed=seed)
-        records.setdefault("geometry", {"set": None})["probes"] = probes
-    about = embedder.description
-    results = base_results(
-        model=about["model"],
-        method=about["method"],
-        seed=seed,
-        command=command_line(argv),
-        revision=about["revision"],
-        device=about["device"],
-    )
-    results["protocol"].update({name: about[name] for name in ("pooling", "max_seq_length", "dtype")} | protocol)
-    if not all(data.subsets_known for data in loaded):
-        results["protocol"]["text"] += "; the Hub's copies of STS12 to STS16 are tokenised"
-    if bootstrap:
-        results["protocol"]["bootstrap"] = {"samples": bootstrap, "level": uncertainty.LEVEL, "resampled": "pairs"}
-    if rows:
-        results["protocol"]["transfer"] = {
-            "classifier": "logistic regression with an L2 penalty, scikit-learn's lbfgs",
-            "folds": transfer.FOLDS,
-            "penalties": list(transfer.PENALTIES),
-        }
-    results["tasks"] = records
-    results["averages"].update(averages)
-    results["missing"] = missing + absent
-    print(format_tables(results))
-    if output_json is not None:
-        write_json(output_json, results)
-    if probed is not None and (output_json or pictures):
-        _draw(results, output_json, pictures)
-    return results
+        results["protocol"].update({name: about[name] for name in ("pooling", "max_seq_length", "dtype")} | protocol)
+        if not all(data.subsets_known for data in loaded):
+            results["protocol"]["text"] += "; the Hub's copies of STS12 to STS16 are tokenised"
+        if bootstrap:
+            results["protocol"]["bootstrap"] = {"samples": bootstrap, "level": uncertainty.LEVEL, "resampled": "pairs"}
+        if rows:
+            results["protocol"]["transfer"] = {
+                "classifier": "logistic regression with an L2 penalty, scikit-learn's lbfgs",
+                "folds": transfer.FOLDS,
+                "penalties": list(transfer.PENALTIES),
+            }
+        results["tasks"] = records
+        results["averages"].update(averages)
+        results["missing"] = missing + absent
+        print(format_tables(results))
+        if output_json is not None:
+            write_json(output_json, results)
+        if probed is not None and (output_json or pictures):
+            _draw(results, output_json, pictures)
+        return results
+
+    return on_first(score)
 
 
 def is_whitened(whitening: bool, text: str | Path | None, dim: int | None) -> bool:
@@ -210,8 +216,9 @@ def _load_geometry(
     except sts.MissingData as error:
         if text is None or strict:
             raise
-        print(f"MISSING {error}", f"MISSING alignment and cosines of scored pairs: {text} is probed", sep="\n",
-              file=sys.stderr)  # fmt: skip
+        if rank() == 0:
+            print(f"MISSING {error}", f"MISSING alignment and cosines of scored pairs: {text} is probed", sep="\n",
+                  file=sys.stderr)  # fmt: skip
     if text is None:
         return data, probe_text(data.sentences, data.source, noise=noise, seed=seed)
     probed = probe_text(load_corpus(text).dataset[VIEWS[0]], str(text), noise=noise, seed=seed)

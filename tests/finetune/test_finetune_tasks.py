@@ -79,9 +79,7 @@ def test_a_damaged_archive_and_missing_files(tmp_path):
     path.write_bytes(path.read_bytes()[:-12])
     with pytest.raises(UserError, match="dev.tsv.gz"):
         load_split(RTE, "dev", tmp_path)
-    with pytest.raises(
-        MissingData, match=r"put glue/RTE/train or train_subset .*prefetch --tasks finetune"
-    ):
+    with pytest.raises(MissingData, match=r"put glue/RTE/train or train_subset .*prefetch --tasks finetune"):
         load_split(RTE, "train", tmp_path)
     with pytest.raises(UserError, match="does not exist"):
         load_split(RTE, "train", tmp_path / "nowhere")
