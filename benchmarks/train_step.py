@@ -90,7 +90,7 @@ def measure_memory(args: argparse.Namespace) -> None:
         write_json(args.output_json, result)
 
 
-def about(args: argparse.Namespace) -> dict[str, object]:
+def machine() -> dict[str, object]:
     """What every result says of command and machine."""
     cuda = torch.cuda.is_available()
     return {
@@ -98,9 +98,12 @@ def about(args: argparse.Namespace) -> dict[str, object]:
         "device": torch.cuda.get_device_name() if cuda else f"cpu, {torch.get_num_threads()} threads",
         "machine": platform.machine(),
         "library_versions": library_versions(),
-        "batch_size": args.batch_size,
-        "max_seq_length": args.max_seq_length,
     }
+
+
+def about(args: argparse.Namespace) -> dict[str, object]:
+    """What the results of this file say of themselves."""
+    return {**machine(), "batch_size": args.batch_size, "max_seq_length": args.max_seq_length}
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from tqdm import tqdm
 
 from hf_robustcse.errors import UserError
 
@@ -128,35 +129,48 @@ def shared_normal(like: Tensor, *, seed: int) -> Tensor:
 
 
 def encode_together(
-    encode: Callable[[list[str]], Tensor], sentences: Sequence[str], *, batch_size: int, device: str | torch.device
+    encode: Callable[[list[str]], Tensor],
+    sentences: Sequence[str],
+    *,
+    width: int,
+    batch_size: int,
+    lengths: Sequence[int] | None = None,
+    device: str | torch.device = "cpu",
+    progress: bool = False,
 ) -> Tensor:
-    """Embed texts, each process its share.
+    """Embed texts in batches of similar length, each process its share.
 
     The texts are sorted, the longest first, cut into batches, and the batches dealt out in turn: every process has as
-    many, of nearly the same lengths, and they are the batches of one process, so that the embeddings are too.
+    many, of nearly the same lengths, and they are the same batches however many processes there are, so that the
+    embeddings are too.
 
     Args:
-        encode: m strings, the longest first -> (m, d), in passes of `batch_size`; m may be 0.
+        encode: the texts of one batch -> (m, width).
         sentences: n, the same on every process.
-        batch_size: texts in one pass.
+        width: of an embedding.
+        batch_size: texts in a batch.
+        lengths: of the n texts, in what padding costs; None counts characters.
         device: on which the group exchanges tensors.
+        progress: show a bar on stderr.
 
     Returns:
-        (n, d) in the order of `sentences`, on every process; on the CPU if there are several.
+        (n, width) float32 on the CPU, in the order of `sentences`, on every process.
     """
     size, n = world_size(), len(sentences)
-    if size == 1 or n == 0:
-        return encode(list(sentences))
-    order = sorted(range(n), key=lambda i: -len(sentences[i]))
+    lengths = list(map(len, sentences)) if lengths is None else lengths
+    order = sorted(range(n), key=lambda i: -lengths[i])
     batches = [order[start : start + batch_size] for start in range(0, n, batch_size)]
-    shares = [[i for batch in batches[process::size] for i in batch] for process in range(size)]
-    x = encode([sentences[i] for i in shares[rank()]])
-    padded = torch.zeros(len(shares[0]), x.shape[1], dtype=x.dtype, device=device)
-    padded[: len(x)] = x.to(device)
-    parts = gather_rows(padded).cpu().view(size, len(shares[0]), -1)
-    out = torch.empty(n, x.shape[1], dtype=x.dtype)
-    for share, part in zip(shares, parts, strict=True):
-        out[share] = part[: len(share)]
+    shares = [batches[process::size] for process in range(size)]
+    x = torch.zeros(sum(map(len, shares[0])), width)  # no share has more texts than the first
+    start = 0
+    for batch in tqdm(shares[rank()], desc="encoding", unit="batch", disable=not progress):
+        x[start : start + len(batch)] = encode([sentences[i] for i in batch]).cpu()
+        start += len(batch)
+    parts = gather_rows(x.to(device)).cpu().view(size, len(x), width) if n else x[None]
+    out = torch.empty(n, width)
+    for share, part in zip(shares, parts, strict=bool(n)):
+        rows = [i for batch in share for i in batch]
+        out[rows] = part[: len(rows)]
     return out
 
 

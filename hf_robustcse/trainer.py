@@ -298,8 +298,9 @@ class RobustCSETrainer(Trainer):
         """
         model, batch_size = self.accelerator.unwrap_model(self.model), self.args.per_device_eval_batch_size
         return encode_together(
-            lambda mine: model.encode(mine, batch_size=batch_size),
+            lambda batch: model.encode(batch, batch_size=batch_size),
             sentences,
+            width=model.encoder.width,
             batch_size=batch_size,
             device=self.args.device,
         )

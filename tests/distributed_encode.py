@@ -19,10 +19,10 @@ def sentences_of(n: int) -> list[str]:
 
 
 def encode(seen: list[list[str]]):
-    """An encoder whose rows depend on the text alone, and which notes its passes."""
+    """An encoder whose rows depend on the text alone, and which notes its batches."""
 
     def run(sentences: list[str]) -> torch.Tensor:
-        seen.extend(sentences[i : i + BATCH] for i in range(0, len(sentences), BATCH))
+        seen.append(sentences)
         return torch.tensor([[len(s), ord(s[0]), 0.5] for s in sentences]).view(len(sentences), 3)
 
     return run
@@ -37,7 +37,7 @@ def main(output: str) -> None:
     found = {}
     for n in (0, 1, 3, 4, 5, 8, 9, 31):
         seen: list[list[str]] = []
-        rows = encode_together(encode(seen), sentences_of(n), batch_size=BATCH, device="cpu")
+        rows = encode_together(encode(seen), sentences_of(n), width=3, batch_size=BATCH)
         everyone = [None] * world_size()
         torch.distributed.all_gather_object(everyone, {"rows": rows.tolist(), "batches": seen})
         found[n] = everyone

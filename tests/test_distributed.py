@@ -153,10 +153,7 @@ def test_an_evaluation_by_two_processes_is_that_of_one(tmp_path):
     ]
     one, two = (json.loads((tmp_path / f"{processes}.json").read_text()) for processes in (1, 2))
     assert printed[1].count("Spearman x100") == 1
-    assert two["tasks"]["embedded_dev"] == {
-        name: value if name in ("split", "source", "sha256", "subsets") else pytest.approx(value, abs=1e-6)
-        for name, value in one["tasks"]["embedded_dev"].items()
-    }
+    assert two["tasks"]["embedded_dev"] == one["tasks"]["embedded_dev"]  # the batches are the same: to the last bit
     for name in ("top_negatives", "negatives", "perturbed"):
         for metric, value in one["tasks"]["geometry"]["probes"][name].items():
             if metric not in ("map", "counts"):  # pictures, in which rounding may move a point

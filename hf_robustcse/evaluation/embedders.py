@@ -1,8 +1,8 @@
 """Load a model as an `encode` callable: a sentence-transformers folder or id, a plain encoder with a named pooling, or
 a file of word vectors.
 
-sentence-transformers does the work (tokenising, sorting by length, dynamic padding, masked pooling, order of results),
-so that what is evaluated is what `SentenceTransformer(path).encode` gives its users.
+sentence-transformers does the work (tokenising, dynamic padding, masked pooling), batch by batch, so that what is
+evaluated is what `SentenceTransformer(path).encode` gives its users; here texts are put into batches of equal length.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer, WeightedLayerPooling
 from torch import Tensor, nn
-from transformers import AutoModel
+from transformers import AutoModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from hf_robustcse import layout
@@ -62,17 +62,34 @@ class Embedder:
         """
         if not len(sentences):
             return np.zeros((0, self.description["dimension"]), dtype=np.float32)
-        bar = len(sentences) >= _PROGRESS_FROM and rank() == 0
-
-        def encode(mine: list[str]) -> Tensor:
-            rows = self.model.encode(mine, batch_size=self.batch_size, show_progress_bar=bar)
-            return torch.from_numpy(rows).view(len(mine), -1) if mine else torch.zeros(0, self.description["dimension"])
-
-        rows = encode_together(encode, sentences, batch_size=self.batch_size, device="cpu").numpy()
+        texts, row_of, lengths = self._distinct(sentences)
+        rows = encode_together(
+            lambda batch: torch.from_numpy(self.model.encode(batch, batch_size=len(batch), show_progress_bar=False)),
+            texts,
+            width=self.description["dimension"],
+            batch_size=self.batch_size,
+            lengths=lengths,
+            progress=len(texts) >= _PROGRESS_FROM and rank() == 0,
+        )[row_of].numpy()
         check_finite(rows, sentences, f"the model {self.description['model']}")
         if self.description["pooling"] == WORD_VECTORS and (unknown := int((~rows.any(axis=1)).sum())):
             print(f"{unknown} of {len(rows)} sentences hold no word of {self.description['model']}: they embed to zero")
         return rows
+
+    def _distinct(self, sentences: Sequence[str]) -> tuple[list[str], list[int], list[int] | None]:
+        """The texts that differ for the model, which of them each sentence is, and their lengths in tokens.
+
+        Sorted by tokens a batch has next to no padding. Sentences that the tokenizer makes equal ("A dog", "a dog")
+        are one text, so that their embeddings are equal to the last bit wherever they come.
+        """
+        tokenizer = self.model.tokenizer
+        if not isinstance(tokenizer, PreTrainedTokenizerBase):  # word vectors: one word, one token, no padding
+            return list(sentences), list(range(len(sentences))), None
+        ids = tokenizer(list(sentences), truncation=True, max_length=self.model.max_seq_length)["input_ids"]
+        places: dict[tuple[int, ...], int] = {}
+        row_of = [places.setdefault(tuple(tokens), len(places)) for tokens in ids]
+        first = dict(zip(reversed(row_of), reversed(sentences), strict=True))
+        return [first[row] for row in range(len(places))], row_of, list(map(len, places))
 
 
 class _PoolerOutput(nn.Module):

@@ -405,6 +405,8 @@ def _run_one(arguments: Arguments, task: Task, kind: Kind, data: _Data) -> dict[
             "rows": len(data.train),
         }
         trainer.save_model(str(folder))
+        if training.should_save:
+            (folder / "training_args.bin").unlink(missing_ok=True)  # a pickle; the manifest has the arguments
     trainer.compute_metrics = None  # the sets below are not all the one that it knows
 
     def predict(rows: datasets.Dataset, inputs: datasets.Dataset) -> list[Any]:

@@ -91,6 +91,7 @@ def test_a_run_leaves_model_results_and_robust_sets(bert, data, tmp_path, capsys
     changed = [a != b for a, b in zip(sets["original"]["sentence1"], sets["robust"]["sentence1"], strict=True)]
     assert any(changed) and record["robust"]["changed"] == sum(map(bool, sets["robust"]["operators"]))
     assert list(sets["original"]["label"]) == list(sets["robust"]["label"])
+    assert not [path for path in out.iterdir() if path.suffix in (".bin", ".pt", ".pkl")]
     model = AutoModelForSequenceClassification.from_pretrained(out)
     assert model.config.id2label == {0: "entailment", 1: "not_entailment"}
     printed = capsys.readouterr().out
