@@ -85,7 +85,7 @@ class Source:
 def _glue(name: str, rows: Mapping[str, int], **others: Any) -> Source:
     config = name.lower().replace("-", "")
     columns = others.pop("hub_columns", {})
-    splits = {"train": "train", "dev": "validation", "test": "test"}
+    splits = {"train": "train", "dev": "validation"}  # the labels of its test sets are not given away
     return Source(name, f"glue/{name}", rows, hub=Hub("nyu-mll/glue", config, splits, columns), **others)
 
 
@@ -376,7 +376,8 @@ def prefetch_sets() -> dict[str, Callable[[Path | None], Fetched]]:
         f"{source.name}_{split}": functools.partial(_fetched, source, split)
         for source in own
         if source.hub is not None
-        for split in source.hub.splits
+        for split in source.rows
+        if split in source.hub.splits
     }
 
 
