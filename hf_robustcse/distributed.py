@@ -129,8 +129,8 @@ def shared_normal(like: Tensor, *, seed: int) -> Tensor:
 
 
 def encode_together(
-    encode: Callable[[list[str]], Tensor],
-    sentences: Sequence[str],
+    encode: Callable[[list[Any]], Tensor],
+    sentences: Sequence[Any],
     *,
     width: int,
     batch_size: int,
@@ -146,10 +146,10 @@ def encode_together(
 
     Args:
         encode: the texts of one batch -> (m, width).
-        sentences: n, the same on every process.
+        sentences: n texts, in whatever form `encode` reads, the same on every process.
         width: of an embedding.
         batch_size: texts in a batch.
-        lengths: of the n texts, in what padding costs; None counts characters.
+        lengths: of the n texts, in tokens if they are known; None takes `len`.
         device: on which the group exchanges tensors.
         progress: show a bar on stderr.
 

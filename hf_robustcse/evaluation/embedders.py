@@ -1,8 +1,8 @@
 """Load a model as an `encode` callable: a sentence-transformers folder or id, a plain encoder with a named pooling, or
 a file of word vectors.
 
-sentence-transformers does the work (tokenising, dynamic padding, masked pooling), batch by batch, so that what is
-evaluated is what `SentenceTransformer(path).encode` gives its users; here texts are put into batches of equal length.
+sentence-transformers does the work (modules, masked pooling), so that what is evaluated is what
+`SentenceTransformer(path).encode` gives its users; here texts are tokenised once and put into batches of equal length.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer, WeightedLayerPooling
+from sentence_transformers.util import batch_to_device
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedTokenizerBase
 from transformers.utils import logging
@@ -62,34 +63,47 @@ class Embedder:
         """
         if not len(sentences):
             return np.zeros((0, self.description["dimension"]), dtype=np.float32)
-        texts, row_of, lengths = self._distinct(sentences)
-        rows = encode_together(
-            lambda batch: torch.from_numpy(self.model.encode(batch, batch_size=len(batch), show_progress_bar=False)),
-            texts,
-            width=self.description["dimension"],
-            batch_size=self.batch_size,
-            lengths=lengths,
-            progress=len(texts) >= _PROGRESS_FROM and rank() == 0,
-        )[row_of].numpy()
+        how = {
+            "width": self.description["dimension"],
+            "batch_size": self.batch_size,
+            "progress": len(sentences) >= _PROGRESS_FROM and rank() == 0,
+        }
+        if self._reads_tokens():
+            rows = self._encode_tokens(sentences, how).numpy()
+        else:
+            rows = encode_together(lambda batch: torch.from_numpy(self._encode(batch)), sentences, **how).numpy()
         check_finite(rows, sentences, f"the model {self.description['model']}")
         if self.description["pooling"] == WORD_VECTORS and (unknown := int((~rows.any(axis=1)).sum())):
             print(f"{unknown} of {len(rows)} sentences hold no word of {self.description['model']}: they embed to zero")
         return rows
 
-    def _distinct(self, sentences: Sequence[str]) -> tuple[list[str], list[int], list[int] | None]:
-        """The texts that differ for the model, which of them each sentence is, and their lengths in tokens.
+    def _encode(self, batch: list[str]) -> np.ndarray:
+        return self.model.encode(batch, batch_size=len(batch), show_progress_bar=False)
 
-        Sorted by tokens a batch has next to no padding. Sentences that the tokenizer makes equal ("A dog", "a dog")
-        are one text, so that their embeddings are equal to the last bit wherever they come.
+    def _reads_tokens(self) -> bool:
+        """Whether `encode` of the model is its tokenizer and its modules: not so with a prompt or word vectors."""
+        known = isinstance(self.model[0], Transformer) and isinstance(self.model.tokenizer, PreTrainedTokenizerBase)
+        return known and self.model.default_prompt_name is None and not self.model[0].do_lower_case
+
+    def _encode_tokens(self, sentences: Sequence[str], how: dict[str, Any]) -> Tensor:
+        """Tokenise all sentences once and batch them by tokens, which leaves next to no padding.
+
+        Sentences that the tokenizer makes equal ("A dog", "a dog") are one text, so that their embeddings are equal to
+        the last bit wherever they come.
         """
         tokenizer = self.model.tokenizer
-        if not isinstance(tokenizer, PreTrainedTokenizerBase):  # word vectors: one word, one token, no padding
-            return list(sentences), list(range(len(sentences))), None
-        ids = tokenizer(list(sentences), truncation=True, max_length=self.model.max_seq_length)["input_ids"]
+        tokens = tokenizer(list(sentences), truncation=True, max_length=self.model.max_seq_length)
         places: dict[tuple[int, ...], int] = {}
-        row_of = [places.setdefault(tuple(tokens), len(places)) for tokens in ids]
-        first = dict(zip(reversed(row_of), reversed(sentences), strict=True))
-        return [first[row] for row in range(len(places))], row_of, list(map(len, places))
+        row_of = [places.setdefault(tuple(ids), len(places)) for ids in tokens["input_ids"]]
+        first = dict(zip(reversed(row_of), reversed(range(len(row_of))), strict=True))
+        texts = [{name: column[first[row]] for name, column in tokens.items()} for row in range(len(places))]
+
+        @torch.no_grad()
+        def encode(batch: list[dict[str, list[int]]]) -> Tensor:
+            features = dict(tokenizer.pad(batch, return_tensors="pt"))
+            return self.model(batch_to_device(features, self.model.device))["sentence_embedding"]
+
+        return encode_together(encode, texts, lengths=list(map(len, places)), **how)[row_of]
 
 
 class _PoolerOutput(nn.Module):
