@@ -11,6 +11,8 @@ give the Spearman correlation over all pairs of a task. Loading of data and mode
 That both compute the same is checked once more in float64, where the scores must agree to 1e-4 (x 100): in float32 the
 similarities of SentEval differ in their last bits where they should be equal, as of identical sentences, and ranking
 those bits moves a score by as much. There its similarities are rounded to 10 digits for the same reason.
+
+With `--as_they_come` the other does not sort the pairs, as scripts that only have SentEval's batches do.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ PEER_BATCH = 128
 
 
 def senteval(
-    model: SentenceTransformer, tasks: Sequence[sts.StsData], digits: int | None = None
+    model: SentenceTransformer, tasks: Sequence[sts.StsData], digits: int | None = None, as_they_come: bool = False
 ) -> dict[str, tuple[float, dict[sts.Pair, float]]]:
     """Task -> its score, x 100, and the similarity of each pair, rounded if digits are given."""
 
@@ -56,7 +58,8 @@ def senteval(
         gold: list[float] = []
         ordered: list[sts.Pair] = []
         for pairs in data.subsets.values():
-            pairs = sorted(pairs, key=lambda pair: (len(pair[0].split()), len(pair[1].split()), pair[2]))
+            if not as_they_come:
+                pairs = sorted(pairs, key=lambda pair: (len(pair[0].split()), len(pair[1].split()), pair[2]))
             ordered += pairs
             for start in range(0, len(pairs), PEER_BATCH):
                 batch = pairs[start : start + PEER_BATCH]
@@ -78,6 +81,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=["sts"], help="as in run_eval.py: sts, or STS12, stsb_dev, ...")
     parser.add_argument("--pooling")
     parser.add_argument("--batch_size", type=int, default=64, help="of ours")
+    parser.add_argument("--as_they_come", action="store_true", help="do not sort the pairs of the other")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--output_json", type=Path)
     args = parser.parse_args()
@@ -88,7 +92,7 @@ def main() -> None:
         for system in sorted(seconds, reverse=number % 2 == 1):
             started = time.perf_counter()
             if system == "senteval":
-                theirs = senteval(embedder.model, tasks)
+                theirs = senteval(embedder.model, tasks, as_they_come=args.as_they_come)
             else:
                 ours = sts.evaluate_tasks(embedder, tasks)["tasks"]
             seconds[system].append(time.perf_counter() - started)
@@ -108,6 +112,7 @@ def main() -> None:
     record = {
         **machine(),
         "model": args.model_name_or_path,
+        "peer_sorts": not args.as_they_come,
         "tasks": {
             data.key: {
                 "pairs": data.n, "distinct_sentences": len(data.sentences), "spearman": ours[data.key]["spearman"],

@@ -25,7 +25,7 @@ GEOMETRY_METRICS = ("alignment", "uniformity", "positive_cosine", "random_cosine
 ATTACK_METRICS = ("success_rate", "accuracy_before", "accuracy_after", "queries_per_example", "words_changed")
 # Numbers of a task that are no score: counts, settings, spreads of another number, and what belongs to another split.
 _NO_SCORE = re.compile(
-    r"(n|seeds?|folds|penalty|not_converged|epochs?|steps?|seconds|runtime|loss|k)|(n|num|dev|train)_.*"
+    r"(n|changed|without_label|seeds?|folds|penalty|not_converged|epochs?|steps?|seconds|runtime|loss|k)|(n|num|dev|train)_.*"
     r"|.*_(std|min|max|low|high|n|seconds|per_second|loss)"
 )
 _FOLDER_OF_SEED = re.compile(r"seed-(\d+)")
@@ -331,7 +331,8 @@ def _result_rows(data: Mapping[str, Any]) -> list[Row]:
     own = _seeds(seeds if seeds is not None else [data.get("seed")])
     row = Row(
         model=clean(data["model"]),
-        note=_whitened(protocol.get("whitening")),
+        note=_whitened(protocol.get("whitening"))
+        or (f"fine-tuned on {clean(protocol['task'])}" if trained and protocol.get("task") else ""),
         method=None if data.get("method") is None else clean(data["method"]),
         pooling=clean(protocol["pooling"]) if protocol.get("pooling") else _option(words, "pooler"),
         seeds=own if trained or seeds else (),
