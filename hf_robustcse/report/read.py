@@ -25,7 +25,7 @@ GEOMETRY_METRICS = ("alignment", "uniformity", "positive_cosine", "random_cosine
 ATTACK_METRICS = ("success_rate", "accuracy_before", "accuracy_after", "queries_per_example", "words_changed")
 # Numbers of a task that are no score: counts, settings, spreads of another number, and what belongs to another split.
 _NO_SCORE = re.compile(
-    r"(n|changed|without_label|seeds?|folds|penalty|not_converged|epochs?|steps?|seconds|runtime|loss|k)|(n|num|dev|train)_.*"
+    r"(n|changed|groups|without_label|seeds?|folds|penalty|not_converged|epochs?|steps?|seconds|runtime|loss|k)|(n|num|dev|train)_.*"
     r"|.*_(std|min|max|low|high|n|seconds|per_second|loss)"
 )
 _FOLDER_OF_SEED = re.compile(r"seed-(\d+)")
