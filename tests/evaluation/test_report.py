@@ -408,8 +408,8 @@ def test_the_committed_results_are_read(tmp_path, capsys):
     assert text in printed and "open " in printed and "needs no network" in printed
     by_model = {row[0]: row for row in page.rows[2:]}
     heads = ["model", "method", "pooling", "seeds", *page.rows[1]]
-    assert by_model["wiki-vadv"][heads.index("STS-B (dev)")] == "66.63 ± 1.12 (3)"  # as in the README
+    assert by_model["wiki-vadv"][heads.index("STS-B (dev)")].startswith("66.63 ± 1.12 (3)")  # as in the README
     assert by_model["methods: dcl"][heads.index("alignment")].startswith("0.104 ±")
-    assert by_model["methods: simcse+dcl"][heads.index("SICK-R (test)")] == "54.44 ± 0.17 (3)"
+    assert by_model["methods: simcse+dcl"][heads.index("SICK-R (test)")].startswith("54.44 ± 0.17 (3)")
     assert "embedded, before training" in by_model and "dcl-norm: power" in by_model
     assert len({len(row) for row in rows}) == 1
