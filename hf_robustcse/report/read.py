@@ -259,7 +259,9 @@ def _kind(data: Mapping[str, Any]) -> str | None:
     if isinstance(data.get("a"), list) and isinstance(data.get("b"), list) and isinstance(data.get("tasks"), dict):
         return "comparison"
     scored = isinstance(data.get("tasks"), dict) or isinstance(data.get("attacks"), dict)
-    return "results" if scored and isinstance(data.get("model"), str) and "library_versions" in data else None
+    # A benchmark's record may have tasks and a model too, but no seed.
+    known = isinstance(data.get("model"), str) and {"library_versions", "seed"} <= {*data}
+    return "results" if scored and known else None
 
 
 def _is_part(place: Path, loaded: Mapping[Path, Mapping[str, Any]]) -> bool:
@@ -356,7 +358,7 @@ def _result_rows(data: Mapping[str, Any]) -> list[Row]:
     _note_selection(row, data.get("selection"))
     settings = {name: protocol.get(name) for name in ("max_seq_length", "dtype", "whitening")}
     about = (row.method, data.get("revision"), row.pooling, json.dumps(settings, sort_keys=True))
-    row.identity = (row.model, *about, row.seeds)
+    row.identity = (row.model, row.note, *about, row.seeds)
     if seeds is None:
         row.family = _family(data, words, trained, about)
         if not trained and (seed := _seed_of(row.model)) is not None:

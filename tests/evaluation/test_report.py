@@ -413,3 +413,10 @@ def test_the_committed_results_are_read(tmp_path, capsys):
     assert by_model["methods: simcse+dcl"][heads.index("SICK-R (test)")].startswith("54.44 ± 0.17 (3)")
     assert "embedded, before training" in by_model and "dcl-norm: power" in by_model
     assert len({len(row) for row in rows}) == 1
+
+
+def test_a_row_for_each_fine_tuned_task_and_none_for_a_benchmark(tmp_path):
+    text, rows, page = report(tmp_path, ROOT / "benchmarks" / "results")
+    names = [row[0] for row in page.rows[2:]]
+    assert len([name for name in names if name.startswith("embedded, fine-tuned on ")]) == 8
+    assert names.count("embedded") == 1 and not any("changed" in head for head in page.rows[1])
