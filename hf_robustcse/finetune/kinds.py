@@ -138,8 +138,7 @@ class Relations(Kind):
     def _encode(self, rows: dict[str, list]) -> dict[str, Any]:
         separator = self.tokenizer.sep_token or " "
         arguments = [f"{x} {separator} {y}" for x, y in zip(rows["x"], rows["y"], strict=True)]
-        # A single sequence, because some families (DistilBERT, RoBERTa) have no segments anyway, and because an
-        # argument must never be cut off.
+        # The arguments are the second text, of which nothing is cut off.
         encoded = self.tokenizer(rows["dialogue"], arguments, truncation="only_first", max_length=self.max_length)
         labels = np.zeros((len(arguments), RELATIONS), dtype=np.float32)
         for number, relations in enumerate(rows["label"]):

@@ -409,21 +409,23 @@ def _run_one(arguments: Arguments, task: Task, kind: Kind, data: _Data) -> dict[
             (folder / "training_args.bin").unlink(missing_ok=True)  # a pickle; the manifest has the arguments
     trainer.compute_metrics = None  # the sets below are not all the one that it knows
 
-    def predict(rows: datasets.Dataset, inputs: datasets.Dataset) -> list[Any]:
+    def predict(rows: datasets.Dataset) -> list[Any]:
+        inputs = kind.features(rows)
         return kind.predictions(trainer.predict(inputs).predictions, inputs, rows)
 
+    outputs = {name: trainer.predict(inputs).predictions for name, inputs in features.items()}
     if dev is not None:
-        kind.calibrate(trainer.predict(features[dev]).predictions, data.scored[dev].rows)
+        kind.calibrate(outputs[dev], data.scored[dev].rows)
     tasks, said = {}, {}
     for name, part in data.scored.items():
-        said[name] = [predict(part.rows, features[name])]
+        said[name] = [kind.predictions(outputs[name], features[name], part.rows)]
         if len({str(prediction) for prediction in said[name][0]}) == 1:
             say(f"note: all predictions on {name} are {said[name][0][0]!r}: nothing was learnt, train for longer")
         tasks[name] = {**kind.scores(said[name][0], part.rows), "n": part.n, "split": part.split, "source": part.origin,
                        "sha256": part.sha256, "complete": part.complete}  # fmt: skip
         if name in data.robust:
             perturbed = data.robust[name]
-            said[name].append(predict(perturbed, kind.features(perturbed)))
+            said[name].append(predict(perturbed))
             tasks[name] |= _robustness(kind, said[name], [perturbed])
             if training.should_save:
                 save_robust_set(part.rows, perturbed, folder / "robust_sets" / name)
@@ -431,7 +433,7 @@ def _run_one(arguments: Arguments, task: Task, kind: Kind, data: _Data) -> dict[
         if all(member in tasks for member in members):
             tasks[name] = _pool(kind, data, said, members)
     for one in data.known:
-        tasks[one.name] = score_known(kind, one, lambda rows: predict(rows, kind.features(rows)))
+        tasks[one.name] = score_known(kind, one, predict)
     results = base_results(
         model=options.model_name_or_path or "embedded",
         method=saved_method(options.model_name_or_path) if options.model_name_or_path else None,

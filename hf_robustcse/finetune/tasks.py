@@ -23,9 +23,9 @@ import datasets
 from hf_robustcse.data import json_records, table_records
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.hub import MissingData, prefetch_line
+from hf_robustcse.evaluation.known_sets import DUPLICATES, ENTAILED, NLI, SENTIMENT
 from hf_robustcse.evaluation.sts import clean
 
-NLI = ("entailment", "neutral", "contradiction")
 EXTENSIONS = (".jsonl", ".tsv", ".csv", ".json")
 _ALIASES = {"sentence1": ("premise", "question1", "question"), "sentence2": ("hypothesis", "question2"),
             "text": ("sentence",), "label": ("score",)}  # fmt: skip
@@ -59,7 +59,6 @@ class Source:
         columns: of the text: ("text",) or ("sentence1", "sentence2"), or those of a kind of its own.
         labels: the names of the classes; empty for scores.
         kind: how its files are read: rows, squad or dialogre.
-        files: split -> other names of its file than the split's own.
         parts: names of files that hold a part of a split.
         score: the range of the scores, if it has no classes.
         hub: where it is on the Hub, if anywhere.
@@ -71,7 +70,6 @@ class Source:
     columns: tuple[str, ...] = ("sentence1", "sentence2")
     labels: tuple[str, ...] = NLI
     kind: str = "rows"
-    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     parts: tuple[str, ...] = ("train", "train_subset", "eval_subset")
     score: tuple[float, float] = (0.0, 0.0)
     hub: Hub | None = None
@@ -79,7 +77,7 @@ class Source:
     def stems(self, split: str) -> tuple[str, ...]:
         """The names that the file of a split may have, without suffix, in order of preference."""
         subset = ("train_subset",) if split == "train" else ("eval_subset",) if self.kind == "squad" else ()
-        return (split, *self.files.get(split, ()), *subset)
+        return (split, *subset)
 
 
 def _glue(name: str, rows: Mapping[str, int], **others: Any) -> Source:
@@ -90,7 +88,6 @@ def _glue(name: str, rows: Mapping[str, int], **others: Any) -> Source:
 
 
 _PAIR = {"sentence1": "premise", "sentence2": "hypothesis"}
-_ENTAILMENT = ("entailment", "not_entailment")
 _ANLI_ROWS = {1: (16946, 1000, 1000), 2: (45460, 1000, 1000), 3: (100459, 1200, 1200)}
 _SPLITS = ("train", "dev", "test")
 SOURCES: dict[str, Source] = {
@@ -141,7 +138,7 @@ SOURCES: dict[str, Source] = {
             "transfer/SST2",
             {"train": 6920, "dev": 872, "test": 1821},
             columns=("text",),
-            labels=("negative", "positive"),
+            labels=SENTIMENT,
             hub=Hub("SetFit/sst2", None, {"train": "train", "dev": "validation", "test": "test"}),
         ),
         Source(
@@ -156,7 +153,7 @@ SOURCES: dict[str, Source] = {
                 {"sentence1": "text1", "sentence2": "text2"},
             ),
         ),
-        _glue("QQP", {"train": 363846, "dev": 40430}, labels=("not_duplicate", "duplicate"),
+        _glue("QQP", {"train": 363846, "dev": 40430}, labels=DUPLICATES,
               hub_columns={"sentence1": "question1", "sentence2": "question2"}),
         Source(
             "STSB",
@@ -167,9 +164,9 @@ SOURCES: dict[str, Source] = {
             hub=Hub("mteb/stsbenchmark-sts", None, {"train": "train", "dev": "validation", "test": "test"},
                     {"label": "score"}),
         ),
-        _glue("QNLI", {"train": 104743, "dev": 5463}, labels=_ENTAILMENT,
+        _glue("QNLI", {"train": 104743, "dev": 5463}, labels=ENTAILED,
               hub_columns={"sentence1": "question", "sentence2": "sentence"}),
-        _glue("RTE", {"train": 2490, "dev": 277}, labels=_ENTAILMENT),
+        _glue("RTE", {"train": 2490, "dev": 277}, labels=ENTAILED),
         Source(
             "SQuAD",
             "squad",
@@ -186,7 +183,7 @@ SOURCES: dict[str, Source] = {
             "classification/IMDB",
             {"train": 25000, "test": 25000},
             columns=("text",),
-            labels=("negative", "positive"),
+            labels=SENTIMENT,
             parts=("train", "test"),
             hub=Hub("stanfordnlp/imdb", None, {"train": "train", "test": "test"}),
         ),
@@ -195,7 +192,7 @@ SOURCES: dict[str, Source] = {
             "classification/Yelp",
             {"train": 560000, "test": 38000},
             columns=("text",),
-            labels=("negative", "positive"),
+            labels=SENTIMENT,
             parts=("train", "test"),
             hub=Hub("fancyzhx/yelp_polarity", None, {"train": "train", "test": "test"}),
         ),
@@ -332,11 +329,8 @@ def load_split(source: Source, split: str, data_dir: str | Path | None) -> Split
         UserError: for a malformed file (file and line named), a label that does not exist, or a wrong number of rows.
     """
     if data_dir is None:
-        rows, origin, may_be_part = (
-            list(_read_hub(source, split)),
-            f"hub:{source.hub.name}" if source.hub else "",
-            False,
-        )
+        rows, may_be_part = list(_read_hub(source, split)), False
+        origin = f"hub:{source.hub.name}"  # without one the line above has raised
     else:
         path = _find_file(source, split, Path(data_dir))
         rows, origin = list(_READERS[source.kind](source, path)), str(path)
