@@ -52,6 +52,7 @@ class HubSet:
         revision: the commit; None for the newest.
         columns: our column -> its column, where that has another name.
         verify: whether the rows count only if their checksum is the known one.
+        config: its configuration, if it has several.
     """
 
     name: str
@@ -59,6 +60,7 @@ class HubSet:
     revision: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     verify: bool = False
+    config: str | None = None
 
     def read(self, split: str, columns: Sequence[str]) -> tuple[str, HubRows]:
         """The source (`hub:NAME@REVISION`) and the rows of one of our splits, with our columns in their order.
@@ -69,10 +71,11 @@ class HubSet:
         from datasets import load_dataset
 
         names = [self.columns.get(name, name) for name in columns]
+        which = (self.name, self.config) if self.config else (self.name,)
         found, revision = [], self.revision
         for part in self.splits[split]:
             try:
-                rows = load_dataset(self.name, split=part, revision=self.revision)
+                rows = load_dataset(*which, split=part, revision=self.revision)
             except Exception as error:  # the clients raise a dozen kinds: unreachable, offline, absent, no such split
                 raise _failed(self.name, error) from error
             if absent := set(names) - set(rows.column_names):

@@ -14,7 +14,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,30 +22,13 @@ import datasets
 
 from hf_robustcse.data import json_records, table_records
 from hf_robustcse.errors import UserError
-from hf_robustcse.evaluation.hub import MissingData, prefetch_line
+from hf_robustcse.evaluation.hub import HubRows, HubSet, MissingData, prefetch_line, read_hub
 from hf_robustcse.evaluation.known_sets import DUPLICATES, ENTAILED, NLI, SENTIMENT
 from hf_robustcse.evaluation.sts import clean
 
 EXTENSIONS = (".jsonl", ".tsv", ".csv", ".json")
 _ALIASES = {"sentence1": ("premise", "question1", "question"), "sentence2": ("hypothesis", "question2"),
             "text": ("sentence",), "label": ("score",)}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Hub:
-    """Where a data set is on the Hub, without a loading script.
-
-    Attributes:
-        name: the data set.
-        config: its configuration, if it has several.
-        splits: our split -> its split.
-        columns: our column -> its column.
-    """
-
-    name: str
-    config: str | None = None
-    splits: Mapping[str, str] = field(default_factory=dict)
-    columns: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -72,7 +55,7 @@ class Source:
     kind: str = "rows"
     parts: tuple[str, ...] = ("train", "train_subset", "eval_subset")
     score: tuple[float, float] = (0.0, 0.0)
-    hub: Hub | None = None
+    hub: HubSet | None = None
 
     def stems(self, split: str) -> tuple[str, ...]:
         """The names that the file of a split may have, without suffix, in order of preference."""
@@ -80,11 +63,18 @@ class Source:
         return (split, *subset)
 
 
+def _hub(
+    name: str, splits: Mapping[str, str], columns: Mapping[str, str] | None = None, config: str | None = None
+) -> HubSet:
+    """A data set whose splits are one of ours each."""
+    return HubSet(name, {ours: (theirs,) for ours, theirs in splits.items()}, columns=columns or {}, config=config)
+
+
 def _glue(name: str, rows: Mapping[str, int], **others: Any) -> Source:
     config = name.lower().replace("-", "")
     columns = others.pop("hub_columns", {})
     splits = {"train": "train", "dev": "validation"}  # the labels of its test sets are not given away
-    return Source(name, f"glue/{name}", rows, hub=Hub("nyu-mll/glue", config, splits, columns), **others)
+    return Source(name, f"glue/{name}", rows, hub=_hub("nyu-mll/glue", splits, columns, config), **others)
 
 
 _PAIR = {"sentence1": "premise", "sentence2": "hypothesis"}
@@ -98,7 +88,7 @@ SOURCES: dict[str, Source] = {
                 f"ANLI_R{number}",
                 f"nli/ANLI_R{number}",
                 dict(zip(_SPLITS, rows, strict=True)),
-                hub=Hub("facebook/anli", None, {split: f"{split}_r{number}" for split in _SPLITS}, _PAIR),
+                hub=_hub("facebook/anli", {split: f"{split}_r{number}" for split in _SPLITS}, _PAIR),
             )
             for number, rows in _ANLI_ROWS.items()
         ),
@@ -106,17 +96,17 @@ SOURCES: dict[str, Source] = {
             "SNLI",
             "nli/SNLI",
             {"train": 549367, "dev": 9842, "test": 9824},
-            hub=Hub("stanfordnlp/snli", None, {"train": "train", "dev": "validation", "test": "test"}, _PAIR),
+            hub=_hub("stanfordnlp/snli", {"train": "train", "dev": "validation", "test": "test"}, _PAIR),
         ),
         Source(
             "MNLI",
             "nli/MNLI",
             {"train": 392702, "dev_matched": 9815, "dev_mismatched": 9832},
-            hub=Hub(
+            hub=_hub(
                 "nyu-mll/glue",
-                "mnli",
                 {"train": "train", "dev_matched": "validation_matched", "dev_mismatched": "validation_mismatched"},
                 _PAIR,
+                "mnli",
             ),
         ),
         # On the Hub the claim is called premise and the evidence hypothesis; here, as in ANLI, it is the other way.
@@ -124,10 +114,7 @@ SOURCES: dict[str, Source] = {
             "FEVER",
             "nli/FEVER",
             {"train": 208346},
-            hub=Hub(
-                "pietrolesci/nli_fever",
-                None,
-                {"train": "train"},
+            hub=_hub("pietrolesci/nli_fever", {"train": "train"},
                 {"sentence1": "hypothesis", "sentence2": "premise"},
             ),
         ),
@@ -139,18 +126,17 @@ SOURCES: dict[str, Source] = {
             {"train": 6920, "dev": 872, "test": 1821},
             columns=("text",),
             labels=SENTIMENT,
-            hub=Hub("SetFit/sst2", None, {"train": "train", "dev": "validation", "test": "test"}),
+            hub=_hub("SetFit/sst2", {"train": "train", "dev": "validation", "test": "test"}),
         ),
         Source(
             "MRPC",
             "transfer/MRPC",
             {"train": 4076, "test": 1725},
             labels=("different", "paraphrase"),
-            hub=Hub(
+            hub=HubSet(
                 "SetFit/mrpc",
-                None,
-                {"train": "train+validation", "test": "test"},
-                {"sentence1": "text1", "sentence2": "text2"},
+                {"train": ("train", "validation"), "test": ("test",)},
+                columns={"sentence1": "text1", "sentence2": "text2"},
             ),
         ),
         _glue("QQP", {"train": 363846, "dev": 40430}, labels=DUPLICATES,
@@ -161,7 +147,7 @@ SOURCES: dict[str, Source] = {
             {"train": 5749, "dev": 1500, "test": 1379},
             labels=(),
             score=(0.0, 5.0),
-            hub=Hub("mteb/stsbenchmark-sts", None, {"train": "train", "dev": "validation", "test": "test"},
+            hub=_hub("mteb/stsbenchmark-sts", {"train": "train", "dev": "validation", "test": "test"},
                     {"label": "score"}),
         ),
         _glue("QNLI", {"train": 104743, "dev": 5463}, labels=ENTAILED,
@@ -174,7 +160,7 @@ SOURCES: dict[str, Source] = {
             columns=("question", "context"),
             labels=(),
             kind="squad",
-            hub=Hub("rajpurkar/squad", None, {"train": "train", "dev": "validation"}),
+            hub=_hub("rajpurkar/squad", {"train": "train", "dev": "validation"}),
         ),
         Source("DialogRE", "dialogre", {"train": 5963, "dev": 1928, "test": 1858}, columns=("dialogue",), labels=(),
                kind="dialogre",),
@@ -185,7 +171,7 @@ SOURCES: dict[str, Source] = {
             columns=("text",),
             labels=SENTIMENT,
             parts=("train", "test"),
-            hub=Hub("stanfordnlp/imdb", None, {"train": "train", "test": "test"}),
+            hub=_hub("stanfordnlp/imdb", {"train": "train", "test": "test"}),
         ),
         Source(
             "Yelp",
@@ -194,7 +180,7 @@ SOURCES: dict[str, Source] = {
             columns=("text",),
             labels=SENTIMENT,
             parts=("train", "test"),
-            hub=Hub("fancyzhx/yelp_polarity", None, {"train": "train", "test": "test"}),
+            hub=_hub("fancyzhx/yelp_polarity", {"train": "train", "test": "test"}),
         ),
         Source(
             "AGNews",
@@ -202,7 +188,7 @@ SOURCES: dict[str, Source] = {
             {"train": 120000, "test": 7600},
             columns=("text",),
             labels=("World", "Sports", "Business", "Sci/Tech"),
-            hub=Hub("fancyzhx/ag_news", None, {"train": "train", "test": "test"}),
+            hub=_hub("fancyzhx/ag_news", {"train": "train", "test": "test"}),
         ),
     )
 }  # fmt: skip
@@ -329,8 +315,7 @@ def load_split(source: Source, split: str, data_dir: str | Path | None) -> Split
         UserError: for a malformed file (file and line named), a label that does not exist, or a wrong number of rows.
     """
     if data_dir is None:
-        rows, may_be_part = list(_read_hub(source, split)), False
-        origin = f"hub:{source.hub.name}"  # without one the line above has raised
+        (origin, rows), may_be_part = _read_hub(source, split), False
     else:
         path = _find_file(source, split, Path(data_dir))
         rows, origin = list(_READERS[source.kind](source, path)), str(path)
@@ -437,24 +422,19 @@ def _table(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
             yield number, dict(zip(header, fields, strict=True))
 
 
-def _read_hub(source: Source, split: str) -> Iterator[dict[str, Any]]:
-    if source.hub is None or split not in source.hub.splits:
-        raise MissingData(f"{source.name} {split} is in no Hub data set known here", how_to_get(source, split))
-    hub = source.hub
-    try:
-        rows = datasets.load_dataset(hub.name, hub.config, split=hub.splits[split])
-    except Exception as error:  # the Hub client raises a dozen kinds: unreachable, offline, absent, no such split
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise MissingData(
-            f"{source.name} {split} cannot be loaded from the Hub data set {hub.name} ({reason})",
-            how_to_get(source, split),
-        ) from error
-    for number, row in enumerate(rows, 1):
-        where = f"{hub.name} {hub.splits[split]}, row {number}"
+def _read_hub(source: Source, split: str) -> tuple[str, list[dict[str, Any]]]:
+    """The name of the source, and the rows."""
+    columns = (*source.columns, "answers" if source.kind == "squad" else "label")
+
+    def parse(_: Any, origin: str, found: HubRows) -> tuple[str, list[dict[str, Any]]]:
+        records = ((where, dict(zip(columns, values, strict=True))) for where, values in found)
         if source.kind == "squad":
-            yield _question(row, where)
-        elif row.get("label") != -1:  # SNLI: the annotators did not agree
-            yield _checked(source, {**row, **{ours: row.get(theirs) for ours, theirs in hub.columns.items()}}, where)
+            return origin, [_question(record, where) for where, record in records]
+        # -1: the annotators of SNLI did not agree
+        return origin, [_checked(source, record, where) for where, record in records if record["label"] != -1]
+
+    sources = [] if source.hub is None else [source.hub]
+    return read_hub(f"{source.name} {split}", sources, split, columns, parse, how_to_get(source, split))
 
 
 def _checked(source: Source, record: Mapping[str, Any], where: str) -> dict[str, Any]:

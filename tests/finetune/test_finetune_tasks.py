@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hf_robustcse.errors import UserError
-from hf_robustcse.evaluation.hub import MissingData
+from hf_robustcse.evaluation.hub import HubSet, MissingData
 from hf_robustcse.finetune.tasks import SOURCES, TASKS, Fetched, Source, find_task, load_split, prefetch_sets
 
 RTE = dataclasses.replace(SOURCES["RTE"], rows={"train": 3, "dev": 2})
@@ -141,3 +141,22 @@ def test_prefetch_knows_what_the_hub_has():
     sets = prefetch_sets()
     assert {"SNLI_train", "MNLI_dev_mismatched", "ANLI_R3_test", "SQuAD_dev"} <= set(sets)
     assert not {"DialogRE_dev", "STSB_dev", "RTE_test"} & set(sets)
+
+
+def test_the_hub_is_read_by_the_shared_reader(tmp_path):
+    folder = tmp_path / "set"
+    folder.mkdir()
+    rows = ['{"premise": "a dog runs", "hypothesis": "it moves", "label": 0}',
+            '{"premise": "a cat", "hypothesis": "a dog", "label": -1}',
+            '{"premise": "a cat sleeps", "hypothesis": "it is awake", "label": 2}']  # fmt: skip
+    (folder / "test.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    columns = {"sentence1": "premise", "sentence2": "hypothesis"}
+    source = dataclasses.replace(
+        SOURCES["SNLI"], rows={"test": 2}, hub=HubSet(str(folder), {"test": ("test",)}, columns=columns)
+    )
+    part = load_split(source, "test", None)
+    assert part.n == 2 and part.rows[1] == {"sentence1": "a cat sleeps", "sentence2": "it is awake", "label": 2}
+    assert part.origin.startswith(f"hub:{folder}")
+    for name, split in (("RTE", "dev"), ("SQuAD", "dev"), ("DialogRE", "dev")):
+        with pytest.raises(MissingData, match=f"{name} {split} cannot be had from the Hub .*--data_dir"):
+            load_split(SOURCES[name], split, None)
