@@ -137,6 +137,7 @@ def encode_together(
     lengths: Sequence[int] | None = None,
     device: str | torch.device = "cpu",
     progress: bool = False,
+    alone: bool = False,
 ) -> Tensor:
     """Embed texts in batches of similar length, each process its share.
 
@@ -152,21 +153,22 @@ def encode_together(
         lengths: of the n texts, in tokens if they are known; None takes `len`.
         device: on which the group exchanges tensors.
         progress: show a bar on stderr.
+        alone: this process embeds all of them; the others may have other texts, or none.
 
     Returns:
         (n, width) float32 on the CPU, in the order of `sentences`, on every process.
     """
-    size, n = world_size(), len(sentences)
+    size, n = 1 if alone else world_size(), len(sentences)
     lengths = list(map(len, sentences)) if lengths is None else lengths
     order = sorted(range(n), key=lambda i: -lengths[i])
     batches = [order[start : start + batch_size] for start in range(0, n, batch_size)]
     shares = [batches[process::size] for process in range(size)]
     x = torch.zeros(sum(map(len, shares[0])), width)  # no share has more texts than the first
     start = 0
-    for batch in tqdm(shares[rank()], desc="encoding", unit="batch", disable=not progress):
+    for batch in tqdm(shares[0 if alone else rank()], desc="encoding", unit="batch", disable=not progress):
         x[start : start + len(batch)] = encode([sentences[i] for i in batch]).cpu()
         start += len(batch)
-    parts = gather_rows(x.to(device)).cpu().view(size, len(x), width) if n else x[None]
+    parts = gather_rows(x.to(device)).cpu().view(size, len(x), width) if n and size > 1 else x[None]
     out = torch.empty(n, width)
     for share, part in zip(shares, parts, strict=bool(n)):
         rows = [i for batch in share for i in batch]

@@ -93,7 +93,7 @@ def load_wordnet(*, exact: bool = False) -> Synonyms:
     Raises:
         UserError: if there is no WordNet, or no nltk to read it.
     """
-    reader = _wordnet_reader()
+    reader = wordnet_reader()
     known: dict[str, list[str]] = {}
 
     def all_senses(word: str) -> list[str]:
@@ -129,7 +129,7 @@ def load_wordnet(*, exact: bool = False) -> Synonyms:
     return synonyms
 
 
-def _wordnet_reader() -> Any:
+def wordnet_reader() -> Any:
     """nltk's reader of the WordNet that is here."""
     try:
         from nltk.corpus.reader.wordnet import WordNetCorpusReader

@@ -42,12 +42,16 @@ class Embedder:
         model: the SentenceTransformer.
         batch_size: sentences per forward pass.
         description: what was loaded: model, revision, method, pooling, max_seq_length, dtype, device, dimension.
+
+    Attributes:
+        alone: whether a process embeds its sentences by itself, in place of a share of what all processes have.
     """
 
     def __init__(self, model: SentenceTransformer, batch_size: int, description: dict[str, Any]) -> None:
         self.model = model
         self.batch_size = batch_size
         self.description = description
+        self.alone = False
 
     def __call__(self, sentences: Sequence[str]) -> np.ndarray:
         """Embed sentences, each process its share of them; long inputs show a progress bar on stderr.
@@ -66,7 +70,8 @@ class Embedder:
         how = {
             "width": self.description["dimension"],
             "batch_size": self.batch_size,
-            "progress": len(sentences) >= _PROGRESS_FROM and rank() == 0,
+            "progress": len(sentences) >= _PROGRESS_FROM and rank() == 0 and not self.alone,
+            "alone": self.alone,
         }
         if self._reads_tokens():
             rows = self._encode_tokens(sentences, how).numpy()

@@ -1,0 +1,195 @@
+"""How an attack goes through a text: the greedy search with word importance ranking that the recipes share."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+
+from hf_robustcse.attacks.engine import Service, Steps, ask, together
+from hf_robustcse.attacks.goals import Goal
+from hf_robustcse.attacks.recipe import Recipe
+from hf_robustcse.attacks.text import Document, Edited, as_key
+
+UNKNOWN = "[UNK]"
+
+
+@dataclass
+class Outcome:
+    """What became of one example.
+
+    Attributes:
+        status: succeeded, failed or skipped (the goal was reached before anything was changed).
+        original: the document.
+        perturbed: the best text found; the original one if nothing helped.
+        before, after: the victim's answers to the two.
+        score_before, score_after: of the goal.
+        queries: texts that the victim was asked, the first and repeated ones included, as TextAttack counts them.
+        out_of_budget: whether the search ended because of the budget.
+    """
+
+    status: str
+    original: Document
+    perturbed: Edited
+    before: np.ndarray
+    after: np.ndarray
+    score_before: float
+    score_after: float
+    queries: int
+    out_of_budget: bool = False
+
+
+@dataclass
+class Attempt:
+    """One attack on one example: who is asked, what counts, and how much was asked.
+
+    Attributes:
+        victim: answers texts (or tuples of columns) with an array each.
+        goal: what is wanted.
+        budget: queries at most, None for any number.
+        draw: of whatever the recipe draws at random.
+    """
+
+    victim: Service
+    goal: Goal
+    budget: int | None = None
+    draw: random.Random = field(default_factory=random.Random)
+    queries: int = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether the budget is used up."""
+        return self.budget is not None and self.queries >= self.budget
+
+    def answers(self, texts: Sequence[tuple[str, ...]]) -> Steps[list[np.ndarray]]:
+        """The victim's answers to texts; to the first ones only, if the budget does not reach further."""
+        if self.budget is not None:
+            texts = texts[: self.budget - self.queries]
+        self.queries += len(texts)
+        return (yield from ask(self.victim, [as_key(columns) for columns in texts]))
+
+
+def attack(document: Document, recipe: Recipe, attempt: Attempt) -> Steps[Outcome]:
+    """Attack one example.
+
+    Positions are ranked once, on the original text, and visited once each, the most important first. At each the best
+    candidate replaces the current text if its score is higher; when candidates reach the goal, the most similar one by
+    the recipe's sentence encoder, or else the one of the highest score, ends the search (TextAttack's
+    GreedyWordSwapWIR).
+
+    Args:
+        document: the example.
+        recipe: the parts of the attack.
+        attempt: victim, goal, budget; new for each example.
+
+    Returns:
+        What became of it.
+    """
+    goal, original = attempt.goal, Edited(document)
+    (before,) = yield from attempt.answers([original.texts])
+    score = goal.score(before)
+
+    def outcome(status: str, state: Edited, answer: np.ndarray, value: float, over: bool = False) -> Outcome:
+        return Outcome(status, document, state, before, answer, score, value, attempt.queries, over)
+
+    if goal.reached(before):
+        return outcome("skipped", original, before, score)
+    positions = [at for at in document.free if document.words[at] not in recipe.stopwords]
+    order = yield from RANKINGS[recipe.ranking](original, positions, recipe, attempt)
+    current, answer, best = original, before, score
+    for position in order:
+        if attempt.over:
+            return outcome("failed", current, answer, best, over=True)
+        candidates = yield from _candidates(current, original, position, recipe, attempt.draw)
+        if not candidates:
+            continue
+        answers = yield from attempt.answers([candidate.texts for candidate in candidates])
+        scored = sorted(zip(candidates, answers, map(goal.score, answers), strict=False), key=lambda triple: -triple[2])
+        if not scored or scored[0][2] <= best:
+            continue
+        current, answer, best = scored[0]
+        if goal.reached(answer):
+            successes = takewhile(lambda triple: goal.reached(triple[1]), scored)
+            if current.similarity is not None:
+                current, answer, best = max(successes, key=lambda triple: triple[0].similarity)
+            return outcome("succeeded", current, answer, best)
+    return outcome("failed", current, answer, best, over=attempt.over)
+
+
+def _candidates(
+    current: Edited, original: Edited, position: int, recipe: Recipe, draw: random.Random
+) -> Steps[list[Edited]]:
+    """What may stand at a position in place of the word, as whole texts that keep the constraints, sorted by text."""
+    words = yield from recipe.transformation.candidates(current, position, draw)
+    now = current.word(position)
+    candidates = [current.replace(position, word) for word in dict.fromkeys(words) if word != now]
+    for constraint in recipe.constraints:
+        if candidates:
+            candidates = yield from constraint.keep(original, current, candidates)
+    return sorted(candidates, key=lambda candidate: candidate.text)
+
+
+Ranking = Callable[[Edited, list[int], Recipe, Attempt], Steps[Sequence[int]]]
+
+
+def _by_score(
+    original: Edited, positions: list[int], texts: Sequence[tuple[str, ...]], attempt: Attempt
+) -> Steps[list[float]]:
+    answers = yield from attempt.answers(texts)
+    scores = [attempt.goal.score(answer) for answer in answers]
+    return scores + [0.0] * (len(positions) - len(scores))
+
+
+def _descending(positions: list[int], scores: Any) -> list[int]:
+    return [positions[i] for i in np.argsort(-np.asarray(scores, dtype=float), kind="stable")]
+
+
+def _delete(original: Edited, positions: list[int], recipe: Recipe, attempt: Attempt) -> Steps[Sequence[int]]:
+    """By the score of the text without the word."""
+    scores = yield from _by_score(original, positions, [original.without(at) for at in positions], attempt)
+    return _descending(positions, scores)
+
+
+def _unknown(original: Edited, positions: list[int], recipe: Recipe, attempt: Attempt) -> Steps[Sequence[int]]:
+    """By the score of the text with `[UNK]` for the word."""
+    texts = [original.with_word(at, UNKNOWN) for at in positions]
+    return _descending(positions, (yield from _by_score(original, positions, texts, attempt)))
+
+
+def _weighted(original: Edited, positions: list[int], recipe: Recipe, attempt: Attempt) -> Steps[Sequence[int]]:
+    """By softmax(score with `[UNK]` for the word) x best score among the word's candidates (Ren et al. 2019, eq. 7-9).
+
+    As in TextAttack the factors are scores, not differences of scores, and 0 for a word without candidates.
+    """
+    texts = [original.with_word(at, UNKNOWN) for at in positions]
+    scores = np.asarray((yield from _by_score(original, positions, texts, attempt)), dtype=float)
+    if not positions:
+        return []
+    saliency = np.exp(scores - scores.max())
+    found = yield from together(_candidates(original, original, at, recipe, attempt.draw) for at in positions)
+    flat = [candidate.texts for candidates in found for candidate in candidates]
+    answers = iter((yield from attempt.answers(flat)))
+    best = []
+    for candidates in found:
+        values = [attempt.goal.score(answer) for answer, _ in zip(answers, candidates, strict=False)]
+        best.append(max(values, default=0.0))
+    return _descending(positions, saliency / saliency.sum() * best)
+
+
+def _random(original: Edited, positions: list[int], recipe: Recipe, attempt: Attempt) -> Steps[Sequence[int]]:
+    """In any order."""
+    yield from ()
+    return attempt.draw.sample(positions, len(positions))
+
+
+RANKINGS: dict[str, Ranking] = {
+    "delete": _delete,
+    "unk": _unknown,
+    "weighted-saliency": _weighted,
+    "random": _random,
+}
+"""Name -> positions in the order in which they are visited."""

@@ -1,0 +1,293 @@
+"""Victims: whatever answers a list of texts (or of tuples of columns) with a row of numbers each.
+
+Any callable will do. `Classifier` is a classifier of transformers, `EncoderWithHead` a sentence encoder under a
+classifier, `PairSimilarity` a sentence encoder that compares the two texts of a pair. All of them can be given to
+TextAttack as a model wrapper.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+
+from hf_robustcse.errors import UserError
+
+Text = str | tuple[str, ...]
+Victim = Callable[[list[Text]], Any]
+"""n texts -> (n, classes) probabilities or logits, or (n,) similarities: an array, a tensor or lists."""
+
+_CHARACTERS_PER_TOKEN = 40
+
+
+class Asked:
+    """A victim as a service of the engine: texts sorted by length, in batches, its answers checked.
+
+    Args:
+        victim: any callable.
+        classes: whether it answers with the probabilities of classes; else with one similarity.
+        batch_size: texts per call; None takes `victim.batch_size`, or 32.
+    """
+
+    def __init__(self, victim: Victim, *, classes: bool = True, batch_size: int | None = None) -> None:
+        self.victim = victim
+        self.classes = classes
+        self.batch_size = batch_size or getattr(victim, "batch_size", 32)
+        self.texts = 0  # that the victim was given: the queries without the repeated ones
+
+    def __call__(self, texts: list[Text]) -> list[np.ndarray]:
+        """The rows of float64 answers, in the order of the texts.
+
+        Raises:
+            UserError: if the victim's answers have a wrong shape or are not finite.
+        """
+        order = sorted(range(len(texts)), key=lambda i: -_length(texts[i]))
+        answers: list[np.ndarray] = [np.empty(0)] * len(texts)
+        for start in range(0, len(texts), self.batch_size):
+            batch = order[start : start + self.batch_size]
+            rows = self._rows([texts[i] for i in batch])
+            for i, row in zip(batch, rows, strict=True):
+                answers[i] = row
+        self.texts += len(texts)
+        return answers
+
+    def _rows(self, texts: list[Text]) -> np.ndarray:
+        given = self.victim(texts)
+        if isinstance(given, torch.Tensor):
+            given = given.detach().float().cpu() if given.dtype == torch.bfloat16 else given.detach().cpu()
+        rows = np.asarray(given, dtype=np.float64)
+        if self.classes and (rows.ndim != 2 or rows.shape[1] < 2) or len(rows) != len(texts):
+            wanted = f"({len(texts)}, classes)" if self.classes else f"({len(texts)},)"
+            raise UserError(f"the victim answered {len(texts)} texts with shape {rows.shape}, not {wanted}")
+        if not np.isfinite(rows).all():
+            bad = texts[int((~np.isfinite(rows.reshape(len(rows), -1))).any(axis=1).argmax())]
+            raise UserError(f"the victim's answer to {str(bad)[:80]!r} is not finite")
+        if self.classes and (np.abs(rows.sum(axis=1) - 1) > 1e-4).any():
+            rows = softmax(rows)
+        return rows
+
+
+def _length(text: Text) -> int:
+    return len(text) if isinstance(text, str) else sum(map(len, text))
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Probabilities of (n, classes) logits, in float64."""
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+class Classifier:
+    """A classifier of transformers: texts, or pairs of texts, in, probabilities out.
+
+    Texts of equal tokens get one forward pass, and batches hold texts of equal or nearly equal length, so that there is
+    next to no padding.
+
+    Args:
+        model: AutoModelForSequenceClassification.
+        tokenizer: its tokenizer.
+        max_length: tokens of an input; None for all that the model takes.
+        batch_tokens: tokens of a forward pass; None for 2048 on a CPU, which fits its caches, and 65536 elsewhere.
+    """
+
+    batch_size = 4096
+
+    def __init__(
+        self, model: nn.Module, tokenizer: Any, *, max_length: int | None = None, batch_tokens: int | None = None
+    ) -> None:
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        limit = min(tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", None) or 512)
+        self.max_length = min(max_length or limit, limit)
+        self.device = next(model.parameters()).device
+        self.batch_tokens = batch_tokens or (2048 if self.device.type == "cpu" else 65536)
+        self.forwards = 0  # texts that went through the model
+
+    def __call__(self, texts: Sequence[Text]) -> np.ndarray:
+        """Probabilities.
+
+        Args:
+            texts: n texts, or n tuples of two.
+
+        Returns:
+            (n, classes) float64.
+        """
+        rows, row_of = self._tokens(texts)
+        logits = np.empty((len(rows), self.model.config.num_labels))
+        lengths = [len(row["input_ids"]) for row in rows]
+        for batch in batches_of_tokens(lengths, self.batch_tokens):
+            features = self.tokenizer.pad([rows[i] for i in batch], return_tensors="pt").to(self.device)
+            with torch.inference_mode():
+                logits[batch] = self.model(**features).logits.double().cpu().numpy()
+        self.forwards += len(rows)
+        return softmax(logits)[row_of]
+
+    def _tokens(self, texts: Sequence[Text]) -> tuple[list[dict[str, list[int]]], list[int]]:
+        """The distinct inputs, and which of them each text is."""
+        reach = self.max_length * _CHARACTERS_PER_TOKEN  # what is further is cut off anyway, and would only cost time
+        if isinstance(texts[0], str):
+            columns: list[list[str]] = [[text[:reach] for text in texts]]
+        else:
+            columns = [[text[:reach] for text in column] for column in zip(*texts, strict=True)]
+        tokens = self.tokenizer(*columns, truncation=True, max_length=self.max_length)
+        places: dict[tuple[int, ...], int] = {}
+        row_of, rows = [], []
+        for i, ids in enumerate(tokens["input_ids"]):
+            key = (*ids, *tokens["token_type_ids"][i]) if "token_type_ids" in tokens else tuple(ids)
+            if key not in places:
+                places[key] = len(rows)
+                rows.append({name: column[i] for name, column in tokens.items()})
+            row_of.append(places[key])
+        return rows, row_of
+
+
+def batches_of_tokens(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Cut texts into batches of at most `budget` tokens and of one length, but for batches that would be small.
+
+    Args:
+        lengths: of n texts, in tokens.
+        budget: tokens of a batch with its padding; a longer text is a batch of its own.
+
+    Yields:
+        Indices of the texts of a batch.
+    """
+    batch: list[int] = []
+    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        longest = lengths[i]
+        full = longest * (len(batch) + 1) > budget
+        # A batch of less than a quarter of the budget is better filled up with a little padding.
+        uneven = batch and longest > lengths[batch[-1]] and 4 * longest * len(batch) >= budget
+        if batch and (full or uneven):
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
+
+
+def load_classifier(
+    model_name_or_path: str, *, max_length: int | None = None, device: str | None = None, dtype: str = "float32"
+) -> Classifier:
+    """A fine-tuned classifier of a folder or the Hub.
+
+    Args:
+        model_name_or_path: folder or id.
+        max_length: tokens of an input; None for all that the model takes.
+        device: for example `cpu` or `cuda:0`; None takes an accelerator if there is one.
+        dtype: of the weights: float32, bfloat16 or float16.
+
+    Raises:
+        UserError: if it cannot be loaded or is no classifier.
+    """
+    name = str(model_name_or_path)
+    if name.startswith((".", "/", "~")) and not Path(name).is_dir():
+        raise UserError(f"there is no model folder {name}")
+    try:
+        config = AutoConfig.from_pretrained(name)
+        tokenizer = AutoTokenizer.from_pretrained(name)
+        if not any("SequenceClassification" in kind for kind in config.architectures or ()):
+            raise UserError(
+                f"{name} is {' and '.join(config.architectures or ['a model of unknown kind'])}, not a classifier"
+            )
+        model = AutoModelForSequenceClassification.from_pretrained(name, dtype=getattr(torch, dtype))
+    except UserError:
+        raise
+    except Exception as error:  # the Hub client and the file readers have a dozen kinds
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UserError(f"the classifier {name} cannot be loaded: {reason[:300]}") from error
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    return Classifier(model.to(device), tokenizer, max_length=max_length)
+
+
+class _Remembered:
+    """An encoder that embeds a text once, as long as it remembers it: one text of a pair comes again and again."""
+
+    def __init__(self, encode: Callable[[list[str]], Any], size: int = 20000) -> None:
+        self.encode = encode
+        self.size = size
+        self._known: OrderedDict[str, np.ndarray] = OrderedDict()
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        distinct = dict.fromkeys(texts)
+        if new := [text for text in distinct if text not in self._known]:
+            rows = self.encode(new)
+            rows = rows.detach().float().cpu().numpy() if isinstance(rows, torch.Tensor) else np.asarray(rows)
+            self._known.update(zip(new, rows, strict=True))
+        found = {text: self._known[text] for text in distinct}
+        for text in distinct:
+            self._known.move_to_end(text)
+        while len(self._known) > self.size:
+            self._known.popitem(last=False)
+        return np.stack([found[text] for text in texts]).astype(np.float64)
+
+
+class EncoderWithHead:
+    """A frozen sentence encoder under a classifier of its embeddings.
+
+    Args:
+        encode: texts -> (n, d) embeddings: an `Embedder`, or `SentenceTransformer.encode`.
+        head: scikit-learn's `predict_proba`, or a torch module that gives logits. It reads u for one text, and
+            [u, v, |u - v|, u * v] for a pair, as SentEval does.
+    """
+
+    batch_size = 4096
+
+    def __init__(self, encode: Callable[[list[str]], Any], head: Any) -> None:
+        self.model = head
+        self._encode = _Remembered(encode)
+
+    def __call__(self, texts: Sequence[Text]) -> np.ndarray:
+        """Probabilities.
+
+        Args:
+            texts: n texts, or n tuples of two.
+
+        Returns:
+            (n, classes) float64.
+        """
+        features = self.features(texts)
+        if hasattr(self.model, "predict_proba"):
+            return self.model.predict_proba(features)
+        with torch.inference_mode():
+            weight = next(self.model.parameters())
+            return softmax(self.model(torch.as_tensor(features).to(weight)).double().cpu().numpy())
+
+    def features(self, texts: Sequence[Text]) -> np.ndarray:
+        """What the head reads: (n, d) of texts, (n, 4d) of pairs, float64."""
+        if isinstance(texts[0], str):
+            return self._encode(texts)
+        u, v = (self._encode([pair[side] for pair in texts]) for side in (0, 1))
+        return np.concatenate([u, v, np.abs(u - v), u * v], axis=1)
+
+
+class PairSimilarity:
+    """A sentence encoder that compares: the cosine of the two texts of a pair.
+
+    Args:
+        encode: texts -> (n, d) embeddings.
+    """
+
+    batch_size = 4096
+
+    def __init__(self, encode: Callable[[list[str]], Any]) -> None:
+        self.model = encode
+        self._encode = _Remembered(encode)
+
+    def __call__(self, pairs: Sequence[Text]) -> np.ndarray:
+        """The cosines, in [-1, 1].
+
+        Args:
+            pairs: n tuples of two texts.
+
+        Returns:
+            (n,) float64.
+        """
+        u, v = (self._encode([pair[side] for pair in pairs]) for side in (0, 1))
+        scale = np.linalg.norm(u, axis=1) * np.linalg.norm(v, axis=1)
+        return (u * v).sum(axis=1) / np.maximum(scale, 1e-12)
