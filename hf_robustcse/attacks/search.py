@@ -175,7 +175,7 @@ def _weighted(original: Edited, positions: list[int], recipe: Recipe, attempt: A
     answers = iter((yield from attempt.answers(flat)))
     best = []
     for candidates in found:
-        values = [attempt.goal.score(answer) for answer, _ in zip(answers, candidates, strict=False)]
+        values = [attempt.goal.score(answer) for _, answer in zip(candidates, answers, strict=False)]
         best.append(max(values, default=0.0))
     return _descending(positions, saliency / saliency.sum() * best)
 
