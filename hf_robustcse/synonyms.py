@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import random
 import re
 import warnings
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,15 +61,16 @@ def replace_words(text: str, synonyms: Synonyms, *, rate: float, seed: int) -> s
 
 
 def read_word_list(path: str) -> Synonyms:
-    """Synonyms from a file with tab-separated synonyms on each line.
+    """Synonyms from a file, which may be gzipped, with tab-separated synonyms on each line.
 
     Raises:
         UserError: if it cannot be read or has no two synonyms.
     """
     found: dict[str, list[str]] = {}
     try:
-        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        with (gzip.open if path.lower().endswith(".gz") else open)(path, "rt", encoding="utf-8-sig") as file:
+            lines = file.read().split("\n")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise UserError(f"cannot read the word list {path}: {' '.join(str(error).split())}") from error
     for line in lines:
         words = [word.strip() for word in line.split("\t") if word.strip()]
