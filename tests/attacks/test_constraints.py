@@ -144,7 +144,16 @@ def test_edit_distance_is_the_recursive_one():
     draw = random.Random(0)
     for _ in range(300):
         first, second = ("".join(draw.choices("abé𝚏", k=draw.randint(0, 9))) for _ in range(2))
-        assert edit_distance(first, second) == slow_distance(first, second)
+        expected = slow_distance(first, second)
+        for most in (0, 1, 2, 3, 9, 40):
+            assert edit_distance(first, second, most) == min(expected, most + 1), (first, second, most)
+
+
+def test_edit_distance_of_long_texts():
+    text = "the dog runs in the park and sleeps . " * 30
+    assert edit_distance(text, text[3:600] + "x" + text[601:], 30) == 4
+    assert edit_distance(text, text.replace("dog", "dg"), 30) == 30
+    assert edit_distance(text, text.replace("dog", "dg"), 29) == 30  # more than 29
 
 
 def test_edits_are_counted_over_the_whole_text():
