@@ -206,24 +206,51 @@ class EditDistance:
     def _near(self, original: Edited, candidate: Edited) -> bool:
         # The distances of the words, added up, are an upper bound, and nearly always decide it.
         changed = candidate.changed.items()
-        bound = sum(edit_distance(original.document.words[at], word) for at, word in changed)
-        return bound <= self.most or edit_distance(original.text, candidate.text) <= self.most
+        bound = sum(_edits_of_word(original.document.words[at], word, self.most) for at, word in changed)
+        return bound <= self.most or edit_distance(original.text, candidate.text, self.most) <= self.most
 
     def describe(self) -> dict[str, Any]:
         """Its parameters."""
         return {"name": "edit-distance", "max": self.most}
 
 
-@functools.lru_cache(maxsize=4096)
-def edit_distance(first: str, second: str) -> int:
-    """The Levenshtein distance of two strings, in characters."""
-    letters = np.array([ord(letter) for letter in second], dtype=np.int64)
-    steps = np.arange(len(second) + 1)
-    row = steps
-    for number, letter in enumerate(first, 1):
-        # Deletion or substitution; insertions run along the row: min over j' <= j of best[j'] + (j - j').
-        best = row + 1
-        best[1:] = np.minimum(best[1:], row[:-1] + (letters != ord(letter)))
-        best[0] = number
-        row = np.minimum.accumulate(best - steps) + steps
-    return int(row[-1])
+def edit_distance(first: str, second: str, most: int) -> int:
+    """The Levenshtein distance of two strings, in characters, by furthest points on diagonals (Ukkonen 1985).
+
+    The time grows with the distance and not with the length of the strings squared.
+
+    Args:
+        first: n characters.
+        second: m characters.
+        most: where it stops.
+
+    Returns:
+        The distance, or `most` + 1 if it is greater.
+    """
+    n, m = len(first), len(second)
+    reach = {0: _slide(first, second, 0, 0)}  # diagonal j - i -> furthest i at this number of edits
+    for edits in range(most + 1):
+        if reach.get(m - n) == n:
+            return edits
+        # A diagonal from which the end cannot be reached with the edits that are left need not be followed.
+        left = most - edits - 1
+        further = {}
+        for diagonal in range(max(-edits - 1, m - n - left), min(edits + 1, m - n + left) + 1):
+            substituted, inserted, deleted = (reach.get(diagonal + step, -2) for step in (0, -1, 1))
+            i = min(max(substituted + 1, inserted, deleted + 1), n, m - diagonal)
+            if i >= 0 and i + diagonal >= 0:
+                further[diagonal] = _slide(first, second, i, i + diagonal)
+        reach = further
+    return most + 1
+
+
+def _slide(first: str, second: str, i: int, j: int) -> int:
+    """Where in `first` the equal characters from i in `first` and j in `second` end."""
+    while i < len(first) and j < len(second) and first[i] == second[j]:
+        block = first[i : i + 16]
+        step = len(block) if second.startswith(block, j) else 1
+        i, j = i + step, j + step
+    return i
+
+
+_edits_of_word = functools.lru_cache(maxsize=4096)(edit_distance)

@@ -56,7 +56,7 @@ class Recipe:
         transformation: makes the candidates.
         constraints: applied in order.
         ranking: of the positions: delete, unk, weighted-saliency or random.
-        search: greedy (`search.attack`), or in-order, which has a ranking of its own.
+        search: greedy, or in-order, which has a ranking of its own.
         stopwords: words that are never touched; the case counts.
         departures: from the paper, a sentence each.
     """

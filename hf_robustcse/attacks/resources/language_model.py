@@ -87,13 +87,10 @@ class LanguageModel:
         Returns:
             The n inputs of the model, and the n lists of token numbers; empty where the model does not see the word.
         """
-        texts, spans = [], []
+        texts, spans, mask = [], [], self.tokenizer.mask_token
         for text, start, end in places:
             if masked:
-                text, end = (
-                    text[:start] + self.tokenizer.mask_token + text[end:],
-                    start + len(self.tokenizer.mask_token),
-                )
+                text, end = text[:start] + mask + text[end:], start + len(mask)
             texts.append(text)
             spans.append((start, end))
         rows, found = self._tokens(texts, spans, masked)

@@ -8,6 +8,7 @@ import json
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,8 +21,12 @@ Lookup = Callable[[str], Sequence[str]]
 """A word -> words."""
 
 WORDNET = "wordnet"
-_OTHERWISE = "name a word list: --synonyms FILE"
 _BLOCK = 64
+
+
+@functools.cache
+def _wordnet() -> Any:
+    return wordnet_reader(otherwise="name a word list: --synonyms FILE")
 
 
 def wordnet_lemmas() -> Lookup:
@@ -30,7 +35,7 @@ def wordnet_lemmas() -> Lookup:
     Raises:
         UserError: if there is no WordNet, or no nltk to read it.
     """
-    reader = wordnet_reader(otherwise=_OTHERWISE)
+    reader = _wordnet()
 
     @functools.cache
     def lemmas(word: str) -> list[str]:
@@ -48,7 +53,7 @@ def wordnet_by_tag() -> Callable[[str, str], list[str]]:
     Raises:
         UserError: if there is no WordNet, or no nltk to read it.
     """
-    reader = wordnet_reader(otherwise=_OTHERWISE)
+    reader = _wordnet()
     parts = {"NOUN": "n", "VERB": "v", "ADJ": "a", "ADV": "r"}
 
     @functools.cache
