@@ -52,12 +52,14 @@ class Attempt:
         goal: what is wanted.
         budget: queries at most, None for any number.
         draw: of whatever the recipe draws at random.
+        context: columns that the victim reads before those of the document.
     """
 
     victim: Service
     goal: Goal
     budget: int | None = None
     draw: random.Random = field(default_factory=random.Random)
+    context: tuple[str, ...] = ()
     queries: int = 0
 
     @property
@@ -70,7 +72,7 @@ class Attempt:
         if self.budget is not None:
             texts = texts[: self.budget - self.queries]
         self.queries += len(texts)
-        return (yield from ask(self.victim, [as_key(columns) for columns in texts]))
+        return (yield from ask(self.victim, [as_key((*self.context, *columns)) for columns in texts]))
 
 
 def attack(document: Document, recipe: Recipe, attempt: Attempt) -> Steps[Outcome]:
@@ -131,6 +133,30 @@ def _candidates(
         if candidates:
             candidates = yield from constraint.keep(original, current, candidates)
     return sorted(candidates, key=lambda candidate: candidate.text)
+
+
+def substitute(document: Document, recipe: Recipe, draw: random.Random, share: float) -> Steps[Edited]:
+    """Replace some words at random by candidates of a recipe, whatever a victim would say: plain data augmentation.
+
+    Args:
+        document: the example.
+        recipe: its transformation, constraints and stop-words count, its ranking does not.
+        draw: of all choices.
+        share: of the free words that are no stop-words, in (0, 1]; at least one is replaced, if any can be.
+
+    Returns:
+        The text, which is the original where no word has a candidate.
+    """
+    current = original = Edited(document)
+    positions = [at for at in document.free if document.words[at] not in recipe.stopwords]
+    left = max(1, round(share * len(positions)))
+    for position in draw.sample(positions, len(positions)):
+        candidates = yield from _candidates(current, original, position, recipe, draw)
+        if candidates:
+            current, left = draw.choice(candidates), left - 1
+        if not left:
+            break
+    return current
 
 
 Ranking = Callable[[Edited, list[int], Recipe, Attempt], Steps[Sequence[int]]]

@@ -8,7 +8,7 @@ TextAttack as a model wrapper.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -208,23 +208,29 @@ def load_classifier(
 class _Remembered:
     """An encoder that embeds a text once, as long as it remembers it: one text of a pair comes again and again."""
 
-    def __init__(self, encode: Callable[[list[str]], Any], size: int = 20000) -> None:
+    def __init__(self, encode: Callable[[list[str]], Any], size: int = 20000, kept: Iterable[str] = ()) -> None:
         self.encode = encode
         self.size = size
         self._known: OrderedDict[str, np.ndarray] = OrderedDict()
+        self._kept = self._embed(list(dict.fromkeys(kept)))  # never forgotten
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        distinct = dict.fromkeys(texts)
-        if new := [text for text in distinct if text not in self._known]:
-            rows = self.encode(new)
-            rows = rows.detach().float().cpu().numpy() if isinstance(rows, torch.Tensor) else np.asarray(rows)
-            self._known.update(zip(new, rows, strict=True))
+        distinct = [text for text in dict.fromkeys(texts) if text not in self._kept]
+        self._known.update(self._embed([text for text in distinct if text not in self._known]))
         found = {text: self._known[text] for text in distinct}
         for text in distinct:
             self._known.move_to_end(text)
         while len(self._known) > self.size:
             self._known.popitem(last=False)
-        return np.stack([found[text] for text in texts]).astype(np.float64)
+        rows = [self._kept[text] if text in self._kept else found[text] for text in texts]
+        return np.stack(rows).astype(np.float64)
+
+    def _embed(self, texts: list[str]) -> dict[str, np.ndarray]:
+        if not texts:
+            return {}
+        rows = self.encode(texts)
+        rows = rows.detach().float().cpu().numpy() if isinstance(rows, torch.Tensor) else np.asarray(rows)
+        return dict(zip(texts, rows, strict=True))
 
 
 class EncoderWithHead:
@@ -271,13 +277,14 @@ class PairSimilarity:
 
     Args:
         encode: texts -> (n, d) embeddings.
+        untouched: texts that no attack changes; they are embedded here, once and for all.
     """
 
     batch_size = 4096
 
-    def __init__(self, encode: Callable[[list[str]], Any]) -> None:
+    def __init__(self, encode: Callable[[list[str]], Any], untouched: Iterable[str] = ()) -> None:
         self.model = encode
-        self._encode = _Remembered(encode)
+        self._encode = _Remembered(encode, kept=untouched)
 
     def __call__(self, pairs: Sequence[Text]) -> np.ndarray:
         """The cosines, in [-1, 1].
