@@ -196,3 +196,22 @@ def on_first(work: Callable[[], Any]) -> Any:
     if outcome[1] is not None:
         raise UserError(outcome[1])
     return outcome[0]
+
+
+def gather_lists(values: list[Any]) -> list[Any]:
+    """The values of all processes, one list after the other.
+
+    Args:
+        values: of this process; they may differ in number.
+    """
+    if world_size() == 1:
+        return list(values)
+    lists: list[Any] = [None] * world_size()
+    dist.all_gather_object(lists, values)
+    return [value for one in lists for value in one]
+
+
+def wait_for_all() -> None:
+    """Go on when every process has come so far."""
+    if world_size() > 1:
+        dist.barrier()

@@ -1,7 +1,8 @@
 """Attacked sets: what attacks made of a data set, saved as a data set of its own, and other models scored on it.
 
-A folder of one Parquet file and a card, which `datasets.load_dataset(FOLDER)` loads and which can be pushed to the Hub
-as it is. Every column of text that was attacked stands beside what became of it, `perturbed_` before its name.
+A folder of one Parquet file, a card and `about.json`, which `datasets.load_dataset(FOLDER)` loads and which can be
+pushed to the Hub as it is. A column of text that was attacked stands beside what became of it, which has `perturbed_`
+before its name.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from datasets import Dataset
 
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.sts import Embeddings, Encode, Pair, spearman
-from hf_robustcse.files import whole_folder
+from hf_robustcse.files import whole_folder, write_json
 
 FILE = "attacked.parquet"
+ABOUT = "about.json"
 PERTURBED = "perturbed_"
 COLUMNS = {
     "row": "number of the example in its source",
@@ -53,7 +55,8 @@ def save_attacked_set(
         rows: n at least 1, all with the same keys: texts, and out of `COLUMNS` (`attacks.outcomes.attacked_row` makes
             them).
         folder: where to.
-        about: what the card says: `title`, and anything that JSON can hold, such as the recipe and the metrics.
+        about: what the card and `about.json` say: `title`, and anything that JSON can hold, such as the recipe and the
+            metrics.
         split: its name in the data set.
 
     Raises:
@@ -68,6 +71,7 @@ def save_attacked_set(
     with whole_folder(folder) as new:
         new.mkdir()
         dataset.to_parquet(new / FILE)
+        write_json(new / ABOUT, about)
         (new / "README.md").write_text(_card(dataset, dict(about), split), encoding="utf-8")
 
 
@@ -89,7 +93,7 @@ def _card(dataset: Dataset, about: dict[str, Any], split: str) -> str:
         "---",
         f"# {title}",
         "",
-        f"{len(dataset)} examples, made by word-level attacks on one model. `datasets.load_dataset(FOLDER)` loads them.",
+        f"{len(dataset)} examples with some words replaced. `datasets.load_dataset(FOLDER)` loads them.",
         "Texts and labels are those of the source, whose licence holds. The perturbed texts were found by a program",
         "and read by nobody: some no longer mean what the original meant.",
         "",
@@ -121,6 +125,11 @@ def load_attacked_set(folder: str | Path) -> Dataset:
         return Dataset(pyarrow.parquet.read_table(Path(folder) / FILE))
     except (OSError, pyarrow.ArrowException, ValueError) as error:
         raise UserError(f"the attacked set {folder} cannot be read: {' '.join(str(error).split())}") from error
+
+
+def load_about(folder: str | Path) -> dict[str, Any]:
+    """What an attacked set says of itself: title, recipe, metrics and whatever else it was saved with."""
+    return json.loads((Path(folder) / ABOUT).read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)

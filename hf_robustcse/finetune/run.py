@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,29 @@ import datasets
 import transformers
 from transformers import AutoConfig, AutoTokenizer, Trainer, TrainingArguments, set_seed
 
-from hf_robustcse.distributed import rank, world_size
+from hf_robustcse.attacks.recipe import Recipe
+from hf_robustcse.attacks.resources import wordnet_lemmas
+from hf_robustcse.attacks.transformations import Synonyms as SynonymsT
+from hf_robustcse.attacks.victims import Classifier
+from hf_robustcse.distributed import on_first, rank, wait_for_all, world_size
 from hf_robustcse.errors import UserError
+from hf_robustcse.evaluation.attacked_sets import is_attacked_set, load_about, load_attacked_set, save_attacked_set
 from hf_robustcse.evaluation.embedders import saved_method
 from hf_robustcse.evaluation.hub import MissingData
 from hf_robustcse.evaluation.known_sets import KnownRobustSet
 from hf_robustcse.evaluation.operators import OPERATORS
 from hf_robustcse.evaluation.results import base_results, command_line, library_versions
 from hf_robustcse.evaluation.robust_sets import invariance_rate, robust_set, save_robust_set
-from hf_robustcse.files import write_json
+from hf_robustcse.files import sha256_file, write_json
+from hf_robustcse.finetune.augment import (
+    KINDS,
+    Augmentation,
+    as_training_rows,
+    attacked,
+    make_augmentation,
+    substituted,
+    summary,
+)
 from hf_robustcse.finetune.kinds import Kind, make_kind
 from hf_robustcse.finetune.known import known_sets, score_known
 from hf_robustcse.finetune.tasks import POOLED, SOURCES, TASKS, Split, Task, find_task, load_split
@@ -80,6 +95,26 @@ class TaskArguments:
         default=None, metadata={"help": "File with tab-separated synonyms on each line, in place of WordNet."}
     )
     robust_seed: int = dataclasses.field(default=0, metadata={"help": "Seed of the robust set."})
+    augment: str = dataclasses.field(
+        default="none",
+        metadata={
+            "help": "Add rewritten training rows: da (random substitutions), adv (attacks on a model that is trained "
+            "without them first; it stays in OUTPUT_DIR/first-stage) or none."
+        },
+    )
+    augment_attack: list[str] | None = dataclasses.field(
+        default=None,
+        metadata={"help": "Attacks that rewrite the rows, in turn; da takes their substitutions (default: pwws)."},
+    )
+    augment_share: float = dataclasses.field(
+        default=0.2, metadata={"help": "Part of the training rows that is drawn to be rewritten."}
+    )
+    augment_samples: int | None = dataclasses.field(
+        default=None, metadata={"help": "Draw so many rows, in place of a part of them."}
+    )
+    augment_synonyms: str | None = dataclasses.field(
+        default=None, metadata={"help": "File with tab-separated synonyms on each line, in place of WordNet."}
+    )
     evaluate_only: bool = dataclasses.field(
         default=False, metadata={"help": "Score a model that was fine-tuned on this task before, without training."}
     )
@@ -136,15 +171,31 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
     for name in ("max_train_samples", "max_eval_samples"):
         if getattr(task, name) is not None and getattr(task, name) < 1:
             raise UserError(f"--{name} must be at least 1, not {getattr(task, name)}")
+    _check_augmentation(task)
     if task.evaluate_only and task.seeds:
         raise UserError("--evaluate_only scores one model: leave --seeds out")
     return Arguments(task, training, command_line(["run_finetune.py", *argv]))
+
+
+def _check_augmentation(options: TaskArguments) -> None:
+    if options.augment not in KINDS:
+        raise UserError(f"--augment must be one of {', '.join(KINDS)}, not {options.augment!r}")
+    for name in ("attack", "samples", "synonyms"):
+        if options.augment == "none" and getattr(options, f"augment_{name}") is not None:
+            raise UserError(f"--augment_{name} needs --augment da or adv")
+    if options.augment != "none" and options.evaluate_only:
+        raise UserError("--evaluate_only does not train: leave --augment out")
+    if not 0 < options.augment_share <= 1:
+        raise UserError(f"--augment_share must be above 0 and at most 1, not {options.augment_share:g}")
+    if options.augment_samples is not None and options.augment_samples < 1:
+        raise UserError(f"--augment_samples must be at least 1, not {options.augment_samples}")
 
 
 @dataclasses.dataclass(frozen=True)
 class _Data:
     """What is trained on and what is scored, by its name in `results.json`, and what was not there."""
 
+    rows: datasets.Dataset | None
     train: datasets.Dataset | None
     trained_on: list[dict[str, Any]]
     scored: dict[str, Split]
@@ -178,11 +229,12 @@ def run(arguments: Arguments) -> dict[str, Any]:
         raise UserError(f"--seeds {' '.join(map(str, seeds))} names a seed twice")
     tokenizer, length = _tokenizer(options, task)
     kind = make_kind(task, tokenizer, length)
+    plan = _augmentation(options, task)
     data = _load(options, task, kind)
     if options.seeds is None:
-        return _run_one(arguments, task, kind, data)
+        return _run_one(arguments, task, kind, data, plan)
     root = Path(training.output_dir)
-    results = run_seeds(arguments, seeds, lambda one: _run_one(one, task, kind, data))
+    results = run_seeds(arguments, seeds, lambda one: _run_one(one, task, kind, data, plan))
     summary = {**results[0], "model": str(root), "seed": None, "seeds": seeds}
     summary["tasks"] = {
         name: _over_seeds([result["tasks"][name] for result in results]) for name in results[0]["tasks"]
@@ -254,7 +306,7 @@ def _load(options: TaskArguments, task: Task, kind: Kind) -> _Data:
         raise UserError(missing[-1]["reason"])
     if missing and rank() == 0:
         print(*(f"MISSING {entry['reason']}" for entry in missing), sep="\n", file=sys.stderr)
-    train, trained_on = None, []
+    rows, train, trained_on = None, None, []
     if parts:
         rows = datasets.concatenate_datasets([part.rows for part in parts])
         if options.max_train_samples is not None and options.max_train_samples < len(rows):
@@ -290,7 +342,22 @@ def _load(options: TaskArguments, task: Task, kind: Kind) -> _Data:
     known = known_sets(task, options.data_dir, options.robust_sets)
     for one in known:
         say(f"score: {one.name} {one.split}, {len(one.dataset)} rows")
-    return _Data(train, trained_on, scored, robust, known, missing)
+    return _Data(rows, train, trained_on, scored, robust, known, missing)
+
+
+def _augmentation(options: TaskArguments, task: Task) -> Augmentation | None:
+    """How training rows are added, with all that the attacks need; None for not at all."""
+    if options.augment == "none":
+        return None
+    recipes = [_recipe(name, options.augment_synonyms) for name in options.augment_attack or ["pwws"]]
+    return make_augmentation(
+        task, options.augment, recipes, samples=options.augment_samples, share=options.augment_share
+    )
+
+
+def _recipe(name: str, synonyms: str | None) -> Recipe:
+    lookup = read_word_list(synonyms) if synonyms else wordnet_lemmas()
+    return Recipe(name, "", SynonymsT(lookup, str(synonyms)), ranking="weighted-saliency")
 
 
 def _sample(part: Split, size: int) -> Split:
@@ -358,6 +425,7 @@ def _manifest(arguments: Arguments, task: Task, kind: Kind, data: _Data) -> dict
             "num_train_epochs": training.num_train_epochs,
             "max_steps": training.max_steps,
             "seed": training.seed,
+            "augment": _augment_identity(options),
         },
         "command": arguments.command,
         "arguments": {"task": dataclasses.asdict(options), "training": training.to_dict()},
@@ -365,7 +433,58 @@ def _manifest(arguments: Arguments, task: Task, kind: Kind, data: _Data) -> dict
     }
 
 
-def _run_one(arguments: Arguments, task: Task, kind: Kind, data: _Data) -> dict[str, Any]:
+def _augment_identity(options: TaskArguments) -> list[Any] | None:
+    """What must be equal for the added rows to be the same; None without any, as in runs that knew of none."""
+    if options.augment == "none":
+        return None
+    synonyms = options.augment_synonyms and sha256_file(options.augment_synonyms)
+    size = options.augment_samples or options.augment_share
+    return [options.augment, options.augment_attack or ["pwws"], size, synonyms]
+
+
+def _augment(
+    plan: Augmentation,
+    kind: Kind,
+    rows: datasets.Dataset,
+    training: FinetuningArguments,
+    first_stage: Callable[[], Any],
+) -> tuple[datasets.Dataset, dict[str, Any]]:
+    """The training rows to add, and what the results say of them; they are saved beside the run, and made once.
+
+    Args:
+        plan: what is done.
+        kind: of the task.
+        rows: the training set.
+        training: of the run.
+        first_stage: the model that is attacked, trained without the added rows.
+    """
+    saved = Path(training.output_dir) / "augmented"
+    if not on_first(lambda: is_attacked_set(saved)):
+        numbers = plan.draw(len(rows), training.seed)
+        attacks = ", ".join(recipe.name for recipe in plan.recipes)
+        if plan.kind == "da":
+            found = added = substituted(plan, rows, numbers, training.seed)
+        else:
+            victim = Classifier(first_stage(), kind.tokenizer, max_length=kind.max_length)
+            say(f"attacking {len(numbers)} training rows: {attacks}")
+            found = attacked(plan, rows, numbers, training.seed, victim, Path(training.output_dir) / "first-stage")
+            added = [row for row in found if row["status"] == "succeeded"]
+        if not added:
+            raise UserError(
+                f"--augment {plan.kind}: none of {len(numbers)} rows could be rewritten by {attacks}: draw more rows "
+                "(--augment_samples), or name another attack (--augment_attack)"
+            )
+        if training.should_save:
+            about = {"title": f"Training rows of {kind.task.name}, rewritten", **summary(plan, found, len(numbers))}
+            save_attacked_set(added, saved, about={**about, "seed": training.seed}, split="train")
+        wait_for_all()
+    added = load_attacked_set(saved)
+    say(f"train: {len(added)} rewritten rows on top: {saved}")
+    about = {**load_about(saved), "rows": len(added), "set": str(saved)}
+    return as_training_rows(plan, added.to_list(), rows), about
+
+
+def _run_one(arguments: Arguments, task: Task, kind: Kind, data: _Data, plan: Augmentation | None) -> dict[str, Any]:
     options, training = arguments.task, arguments.training
     folder = Path(training.output_dir)
     model = _load_model(options, kind, training.seed)
@@ -378,21 +497,48 @@ def _run_one(arguments: Arguments, task: Task, kind: Kind, data: _Data) -> dict[
         rows = data.scored[dev].rows
         return kind.scores(kind.predictions(output.predictions, features[dev], rows), rows)
 
-    trainer = Trainer(
-        model,
-        training,
-        train_dataset=data.train,
-        eval_dataset=features[dev] if dev else None,
-        data_collator=kind.collator(),
-        processing_class=kind.tokenizer,
-        compute_metrics=compute_metrics,
-    )
-    record = _earlier_training(options)
+    def trainer_of(model: Any, training: FinetuningArguments, train: datasets.Dataset | None) -> Trainer:
+        return Trainer(
+            model,
+            training,
+            train_dataset=train,
+            eval_dataset=features[dev] if dev else None,
+            data_collator=kind.collator(),
+            processing_class=kind.tokenizer,
+            compute_metrics=compute_metrics,
+        )
+
+    def first_stage() -> Any:
+        """The model that is trained on the data as they are; it is kept, with its checkpoints, beside the run."""
+        own = folder / "first-stage"
+        begun, finished = on_first(lambda: [(own / name).is_file() for name in ("manifest.json", "training.json")])
+        if not finished:
+            mine = copy.deepcopy(training)
+            mine.output_dir, mine.resume_from_checkpoint = str(own), "last" if begun else None
+            say("first stage: the model that is attacked")
+            start, _ = resume_point(mine, manifest)
+            if mine.should_save:
+                write_json(own / "manifest.json", manifest)
+            first = trainer_of(_load_model(options, kind, training.seed), mine, data.train)
+            output = first.train(resume_from_checkpoint=start)
+            first.save_model(str(own))
+            if mine.should_save:
+                (own / "training_args.bin").unlink(missing_ok=True)  # a pickle
+                write_json(own / "training.json", {"steps": first.state.global_step, "loss": output.training_loss})
+            wait_for_all()
+        return kind.auto.from_pretrained(own, dtype="float32").to(training.device)
+
+    train, augmented, record = data.train, None, _earlier_training(options)
     if not options.evaluate_only:
         manifest = _manifest(arguments, task, kind, data)
         checkpoint, _ = resume_point(training, manifest)
         if training.should_save:
             write_json(folder / "manifest.json", manifest)
+        if plan is not None:
+            rows, augmented = _augment(plan, kind, data.rows, training, first_stage)
+            train = datasets.concatenate_datasets([data.train, kind.train_features(rows)])
+    trainer = trainer_of(model, training, train)
+    if not options.evaluate_only:
         started = time.perf_counter()
         output = trainer.train(resume_from_checkpoint=checkpoint)
         record = {
@@ -402,8 +548,10 @@ def _run_one(arguments: Arguments, task: Task, kind: Kind, data: _Data) -> dict[
             "seconds": round(time.perf_counter() - started, 1),
             "loss": output.training_loss,
             "on": data.trained_on,
-            "rows": len(data.train),
+            "rows": len(train),
         }
+        if augmented is not None:
+            record["augmented"] = augmented
         trainer.save_model(str(folder))
         if training.should_save:
             (folder / "training_args.bin").unlink(missing_ok=True)  # a pickle; the manifest has the arguments
