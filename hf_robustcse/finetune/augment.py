@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from hf_robustcse.attacks import Example, Untargeted, attack_examples
 from hf_robustcse.attacks.engine import run
 from hf_robustcse.attacks.outcomes import attacked_row
 from hf_robustcse.attacks.recipe import Recipe
+from hf_robustcse.attacks.recipes import build_recipe
+from hf_robustcse.attacks.resources import Resources
 from hf_robustcse.attacks.search import substitute
 from hf_robustcse.attacks.text import Document
 from hf_robustcse.attacks.victims import Victim
@@ -32,6 +35,8 @@ from hf_robustcse.files import atomic_write_text
 from hf_robustcse.finetune.tasks import Task
 
 KINDS = ("none", "da", "adv")
+RESOURCES = ("synonyms", "word_neighbours", "masked_lm", "sentence_encoder", "pos_tagger")
+"""What attacks may need: fields of `attacks.resources.Resources`, and options behind `--augment_`."""
 WORDS = 0.2
 """The share of the words of a row that `da` replaces."""
 
@@ -61,6 +66,11 @@ class Augmentation:
         wanted = self.samples or max(1, round(self.share * n))
         return sorted(random.Random(seed).sample(range(n), min(wanted, n)))
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What must be equal for the added rows to be the same."""
+        return json.loads(json.dumps({**self.describe(), "size": self.samples or self.share}))
+
     def describe(self) -> dict[str, Any]:
         """For the results."""
         words = {"words": WORDS} if self.kind == "da" else {}
@@ -68,17 +78,36 @@ class Augmentation:
 
 
 def make_augmentation(
-    task: Task, kind: str, recipes: Sequence[Recipe], *, samples: int | None, share: float
+    task: Task,
+    kind: str,
+    attacks: Sequence[str],
+    resources: Mapping[str, str | None],
+    *,
+    samples: int | None,
+    share: float,
 ) -> Augmentation:
     """The augmentation of a task: of NLI only the hypothesis is rewritten.
 
+    Args:
+        task: with classes of a text or a pair.
+        kind: da or adv.
+        attacks: out of `attacks.recipes.RECIPES`.
+        resources: by the names in `RESOURCES`; None for the default.
+        samples: as in `Augmentation`, like the next.
+        share: see there.
+
     Raises:
-        UserError: if the task has no classes, or no plain text.
+        UserError: if the task has no classes or no plain text, or for an unknown attack or an absent resource.
     """
     source = task.source
     if source.kind != "rows" or not source.labels:
         raise UserError(f"--augment is for tasks with classes of a text or a pair of texts; {task.name} is none")
     entails = source.labels == NLI or source.name == "RTE"
+    found = Resources(**{name: value for name, value in resources.items() if value is not None})
+    try:
+        recipes = [build_recipe(name, found) for name in dict.fromkeys(attacks)]
+    except UserError as error:  # it speaks of the attack command's options
+        raise UserError(re.sub(rf"--(?={'|'.join(RESOURCES)})", "--augment_", str(error))) from error
     return Augmentation(kind, recipes, source.columns, source.columns[:1] if entails else (), samples, share)
 
 

@@ -16,9 +16,7 @@ import datasets
 import transformers
 from transformers import AutoConfig, AutoTokenizer, Trainer, TrainingArguments, set_seed
 
-from hf_robustcse.attacks.recipe import Recipe
-from hf_robustcse.attacks.resources import wordnet_lemmas
-from hf_robustcse.attacks.transformations import Synonyms as SynonymsT
+from hf_robustcse.attacks.recipes import RECIPES
 from hf_robustcse.attacks.victims import Classifier
 from hf_robustcse.distributed import on_first, rank, wait_for_all, world_size
 from hf_robustcse.errors import UserError
@@ -29,9 +27,10 @@ from hf_robustcse.evaluation.known_sets import KnownRobustSet
 from hf_robustcse.evaluation.operators import OPERATORS
 from hf_robustcse.evaluation.results import base_results, command_line, library_versions
 from hf_robustcse.evaluation.robust_sets import invariance_rate, robust_set, save_robust_set
-from hf_robustcse.files import sha256_file, write_json
+from hf_robustcse.files import write_json
 from hf_robustcse.finetune.augment import (
     KINDS,
+    RESOURCES,
     Augmentation,
     as_training_rows,
     attacked,
@@ -104,7 +103,10 @@ class TaskArguments:
     )
     augment_attack: list[str] | None = dataclasses.field(
         default=None,
-        metadata={"help": "Attacks that rewrite the rows, in turn; da takes their substitutions (default: pwws)."},
+        metadata={
+            "help": f"Attacks that rewrite the rows, in turn: {', '.join(RECIPES)} (default: pwws); da takes their "
+            "substitutions."
+        },
     )
     augment_share: float = dataclasses.field(
         default=0.2, metadata={"help": "Part of the training rows that is drawn to be rewritten."}
@@ -114,6 +116,18 @@ class TaskArguments:
     )
     augment_synonyms: str | None = dataclasses.field(
         default=None, metadata={"help": "File with tab-separated synonyms on each line, in place of WordNet."}
+    )
+    augment_word_neighbours: str | None = dataclasses.field(
+        default=None, metadata={"help": "Word vectors or a table of neighbours, for attacks that need them."}
+    )
+    augment_masked_lm: str | None = dataclasses.field(
+        default=None, metadata={"help": "Masked language model, for attacks that need one."}
+    )
+    augment_sentence_encoder: str | None = dataclasses.field(
+        default=None, metadata={"help": "Sentence encoder that judges similarity, for attacks that need one; or none."}
+    )
+    augment_pos_tagger: str | None = dataclasses.field(
+        default=None, metadata={"help": "nltk (default), a token-classification model, or none."}
     )
     evaluate_only: bool = dataclasses.field(
         default=False, metadata={"help": "Score a model that was fine-tuned on this task before, without training."}
@@ -180,7 +194,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
 def _check_augmentation(options: TaskArguments) -> None:
     if options.augment not in KINDS:
         raise UserError(f"--augment must be one of {', '.join(KINDS)}, not {options.augment!r}")
-    for name in ("attack", "samples", "synonyms"):
+    for name in ("attack", "samples", *RESOURCES):
         if options.augment == "none" and getattr(options, f"augment_{name}") is not None:
             raise UserError(f"--augment_{name} needs --augment da or adv")
     if options.augment != "none" and options.evaluate_only:
@@ -349,15 +363,14 @@ def _augmentation(options: TaskArguments, task: Task) -> Augmentation | None:
     """How training rows are added, with all that the attacks need; None for not at all."""
     if options.augment == "none":
         return None
-    recipes = [_recipe(name, options.augment_synonyms) for name in options.augment_attack or ["pwws"]]
     return make_augmentation(
-        task, options.augment, recipes, samples=options.augment_samples, share=options.augment_share
+        task,
+        options.augment,
+        options.augment_attack or ["pwws"],
+        {name: getattr(options, f"augment_{name}") for name in RESOURCES},
+        samples=options.augment_samples,
+        share=options.augment_share,
     )
-
-
-def _recipe(name: str, synonyms: str | None) -> Recipe:
-    lookup = read_word_list(synonyms) if synonyms else wordnet_lemmas()
-    return Recipe(name, "", SynonymsT(lookup, str(synonyms)), ranking="weighted-saliency")
 
 
 def _sample(part: Split, size: int) -> Split:
@@ -410,7 +423,7 @@ def _load_model(options: TaskArguments, kind: Kind, seed: int) -> Any:
     return model
 
 
-def _manifest(arguments: Arguments, task: Task, kind: Kind, data: _Data) -> dict[str, Any]:
+def _manifest(arguments: Arguments, task: Task, kind: Kind, data: _Data, plan: Augmentation | None) -> dict[str, Any]:
     options, training = arguments.task, arguments.training
     return {
         # What must be equal for a resumed run to be the same run.
@@ -425,21 +438,12 @@ def _manifest(arguments: Arguments, task: Task, kind: Kind, data: _Data) -> dict
             "num_train_epochs": training.num_train_epochs,
             "max_steps": training.max_steps,
             "seed": training.seed,
-            "augment": _augment_identity(options),
+            "augment": None if plan is None else plan.identity,
         },
         "command": arguments.command,
         "arguments": {"task": dataclasses.asdict(options), "training": training.to_dict()},
         "library_versions": library_versions(),
     }
-
-
-def _augment_identity(options: TaskArguments) -> list[Any] | None:
-    """What must be equal for the added rows to be the same; None without any, as in runs that knew of none."""
-    if options.augment == "none":
-        return None
-    synonyms = options.augment_synonyms and sha256_file(options.augment_synonyms)
-    size = options.augment_samples or options.augment_share
-    return [options.augment, options.augment_attack or ["pwws"], size, synonyms]
 
 
 def _augment(
@@ -530,7 +534,7 @@ def _run_one(arguments: Arguments, task: Task, kind: Kind, data: _Data, plan: Au
 
     train, augmented, record = data.train, None, _earlier_training(options)
     if not options.evaluate_only:
-        manifest = _manifest(arguments, task, kind, data)
+        manifest = _manifest(arguments, task, kind, data, plan)
         checkpoint, _ = resume_point(training, manifest)
         if training.should_save:
             write_json(folder / "manifest.json", manifest)
