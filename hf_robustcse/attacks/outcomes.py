@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -38,4 +39,31 @@ def attacked_row(example: Example, outcome: Outcome) -> dict[str, Any]:
         "score_after": outcome.score_after,
         "queries": outcome.queries,
         "words_changed": len(outcome.perturbed.changed) / max(1, len(outcome.original.words)),
+    }
+
+
+def recorded_row(example: Example, record: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of a record that the attack command wrote; similarities are within [0, 1] there.
+
+    Args:
+        example: that was attacked.
+        record: of `attack_runs.records.record_of`.
+
+    Returns:
+        As `attacked_row`, with `row`, its number in the source.
+    """
+    free = [name for name in example.columns if name not in example.frozen]
+    pair = isinstance(example.goal, Dissimilar)
+    gold = {"gold": example.goal.gold, "distance": example.goal.distance} if pair else {"label": example.goal.label}
+    kind = "similarity" if pair else "prediction"
+    return {
+        "row": record["index"],
+        **record["original"],
+        **{f"{PERTURBED}{name}": record["perturbed"][name] for name in free},
+        **gold,
+        "status": record["status"],
+        f"{kind}_before": record["prediction_before"],
+        f"{kind}_after": record["prediction_after"],
+        **{name: record[name] for name in ("score_before", "score_after", "queries")},
+        "words_changed": len(record["changed"]) / max(1, record["words"]),
     }

@@ -9,8 +9,9 @@ import datasets
 import numpy as np
 import pytest
 
-from hf_robustcse.attacks import Example, Recipe, Untargeted, attack_examples
-from hf_robustcse.attacks.outcomes import attacked_row
+from hf_robustcse.attacks import Dissimilar, Example, Outcome, Recipe, Untargeted, attack_examples
+from hf_robustcse.attacks.outcomes import attacked_row, recorded_row
+from hf_robustcse.attacks.text import Document, Edited
 from hf_robustcse.attacks.transformations import Synonyms
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.attacked_sets import (
@@ -91,6 +92,24 @@ def test_outcomes_of_a_classifier(tmp_path):
         load_attacked_pairs(tmp_path / "set")
 
 
+def test_a_record_of_the_command_is_the_same_row():
+    example = Example({"sentence2": "a b"}, Dissimilar(0.5), context={"sentence1": "c"})
+    record = {
+        "index": 3, "status": "failed", "gold": 0.5, "prediction_before": 0.5, "prediction_after": 0.75,
+        "score_before": 0.0, "score_after": 0.25, "queries": 4, "words": 2, "changed": [{"after": "d"}],
+        "original": {"sentence1": "c", "sentence2": "a b"}, "perturbed": {"sentence1": "c", "sentence2": "a d"},
+    }  # fmt: skip
+    document = Document(example.columns)
+    found = Outcome("failed", document, Edited(document, {1: "d"}), np.array(0.5), np.array(0.75), 0.0, 0.25, 4)
+    assert recorded_row(example, record) == {"row": 3, **attacked_row(example, found)}
+    example = Example({"text": "a b"}, Untargeted(1))
+    record |= {"original": {"text": "a b"}, "perturbed": {"text": "a d"}, "prediction_before": 1, "prediction_after": 1}
+    answers = np.array([0.0, 1.0]), np.array([0.25, 0.75])
+    document = Document(example.columns)
+    found = Outcome("failed", document, Edited(document, {1: "d"}), *answers, 0.0, 0.25, 4)
+    assert recorded_row(example, record) == {"row": 3, **attacked_row(example, found)}
+
+
 def test_another_model_on_the_set(tmp_path):
     save_attacked_set(ROWS, tmp_path / "AdvSTSB", about={})
     pairs = load_attacked_pairs(tmp_path / "AdvSTSB")
@@ -118,7 +137,7 @@ def test_texts_against_themselves(tmp_path):
 
 def test_the_command_scores_attacked_sets(bert, tmp_path, capsys):
     one = row("the dog runs", "a cat sleeps", 0.5, "a bird sleeps")
-    save_attacked_set([one, {**one, "gold": 1.0}], tmp_path / "AdvSTSB", about={})
+    save_attacked_set([one, {**one, "perturbed_sentence2": "a dog", "gold": 1.0}], tmp_path / "AdvSTSB", about={})
     found = run_evaluation(str(bert), [], pooling="mean", device="cpu", attacked_sets=[tmp_path / "AdvSTSB"],
                            output_json=tmp_path / "out.json")  # fmt: skip
     assert found["attacked_sets"]["AdvSTSB"]["n"] == 2 and found["tasks"] == {}
