@@ -137,7 +137,11 @@ def test_texts_against_themselves(tmp_path):
 
 def test_the_command_scores_attacked_sets(bert, tmp_path, capsys):
     one = row("the dog runs", "a cat sleeps", 0.5, "a bird sleeps")
-    save_attacked_set([one, {**one, "perturbed_sentence2": "a dog", "gold": 1.0}], tmp_path / "AdvSTSB", about={})
+    save_attacked_set(
+        [one, {**one, "sentence2": "a dog runs", "perturbed_sentence2": "a dog", "gold": 1.0}],
+        tmp_path / "AdvSTSB",
+        about={},
+    )
     found = run_evaluation(str(bert), [], pooling="mean", device="cpu", attacked_sets=[tmp_path / "AdvSTSB"],
                            output_json=tmp_path / "out.json")  # fmt: skip
     assert found["attacked_sets"]["AdvSTSB"]["n"] == 2 and found["tasks"] == {}
