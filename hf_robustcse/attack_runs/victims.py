@@ -344,6 +344,7 @@ def _fit(x: np.ndarray, labels: np.ndarray, path: Path, seed: int) -> dict[str, 
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
     save_file(weights, temporary)
+    temporary.chmod(0o644)  # safetensors makes it private; a result is as readable as any other
     temporary.replace(path)
     return weights
 
