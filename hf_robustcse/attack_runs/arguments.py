@@ -43,6 +43,11 @@ class Options:
     device: str | None = None
     bf16: bool = False
     synonyms: str = "wordnet"
+    word_neighbours: str | None = None
+    masked_lm: str | None = None
+    sentence_encoder: str | None = None
+    pos_tagger: str = "nltk"
+    parameter: Sequence[str] = ()
     overwrite_output_dir: bool = False
     argv: Sequence[str] = ()
 
@@ -68,7 +73,8 @@ def make_parser(description: str | None) -> Parser:
     add("--task", help="MR, IMDB, Yelp, AGNews, SST2, SNLI, MNLI_matched, MNLI_mismatched, ANLI_R1, CoLA, MRPC, QQP, "
         "QNLI, RTE (of NLI pairs only the hypothesis is attacked), or own: a --data_file with classes of your own")  # fmt: skip
     add("--output_dir", help="folder of the results; the same command goes on with what is there")
-    add("--attack", nargs="+", default=["all"], metavar="NAME", help=f"{', '.join(ALL)}; all (default): these five")
+    add("--attack", nargs="+", default=["all"], metavar="NAME", help=f"{', '.join(ALL)}, deepwordbug, "
+        "pwws-openattack, random; all (default): the first five")  # fmt: skip
     add("--data_file", help="what is attacked: tsv, csv or jsonl (also .gz) with label and text, or label and premise "
         "and hypothesis (or sentence1 and sentence2)")  # fmt: skip
     add("--data_dir", help="folder with attack/TASK/test1k.tsv, and transfer/, classification/, nli/, glue/ for test "
@@ -97,8 +103,18 @@ def make_parser(description: str | None) -> Parser:
     add("--query_budget", type=int, help="queries of an example at most (default: any number)")
     add("--seed", type=int, default=0, help="of random choices, samples and a trained victim")
     add("--width", type=int, default=64, help="examples attacked side by side; changes no result (default 64)")
+    add("--parameter", nargs="+", default=[], metavar="NAME=VALUE", help="of the recipes: k=8 for all that have it, "
+        "bert-attack.k=8 for one; results.json lists all of them")  # fmt: skip
+    group = parser.add_argument_group("resources of the attacks")
+    add = group.add_argument
     add("--synonyms", default="wordnet", metavar="wordnet|FILE", help="of pwws: WordNet, or a file with tab-separated "
         "synonyms on each line")  # fmt: skip
+    add("--word_neighbours", metavar="FILE", help="of textfooler and textbugger: word vectors as text (word2vec or GloVe "
+        "format), such as the counter-fitted ones, or a JSON table of neighbours (each also .gz)")  # fmt: skip
+    add("--masked_lm", metavar="MODEL", help="of bae and bert-attack; the papers have bert-base-uncased")
+    add("--sentence_encoder", metavar="MODEL|none", help="judges similarity, not the victim; all but pwws need it")
+    add("--pos_tagger", default="nltk", metavar="nltk|MODEL|none", help="of textfooler and bae: NLTK's, or a "
+        "token-classification model")  # fmt: skip
     group = parser.add_argument_group("results")
     add = group.add_argument
     add("--overwrite_output_dir", action="store_true", help="start anew in a folder that holds other attacks")

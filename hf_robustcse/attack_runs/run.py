@@ -71,7 +71,11 @@ def run_attacks(options: Options) -> dict[str, Any]:
             revision=plan.about["revision"],
             device=options.device,
         )
-        results["protocol"] = {"victim": plan.about | trained, "query_budget": options.query_budget}
+        results["protocol"] = {
+            **{name: plan.about.get(name) for name in ("pooling", "max_seq_length", "dtype")},
+            "victim": plan.about | trained,
+            "query_budget": options.query_budget,
+        }
         results["attacks"] = {}
         del results["averages"]
     for recipe in recipes:

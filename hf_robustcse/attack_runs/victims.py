@@ -26,13 +26,6 @@ from transformers import AutoConfig, PreTrainedTokenizerBase, Trainer
 from transformers.trainer_utils import get_last_checkpoint
 
 from hf_robustcse.attack_runs.data import Attacked, Training, load_training
-from hf_robustcse.distributed import on_first, world_size
-from hf_robustcse.errors import UserError
-from hf_robustcse.evaluation.embedders import Embedder, load_embedder, saved_method
-from hf_robustcse.evaluation.transfer import DTYPE, MAX_ITER, PENALTIES
-from hf_robustcse.files import write_json
-from hf_robustcse.finetune.kinds import Kind
-from hf_robustcse.finetune.run import FinetuningArguments, TaskArguments, load_model, load_tokenizer
 from hf_robustcse.attacks.goals import Dissimilar
 from hf_robustcse.attacks.victims import (
     Classifier,
@@ -43,6 +36,13 @@ from hf_robustcse.attacks.victims import (
     load_classifier,
     within_reach,
 )
+from hf_robustcse.distributed import on_first, world_size
+from hf_robustcse.errors import UserError
+from hf_robustcse.evaluation.embedders import Embedder, load_embedder, saved_method
+from hf_robustcse.evaluation.transfer import DTYPE, MAX_ITER, PENALTIES
+from hf_robustcse.files import write_json
+from hf_robustcse.finetune.kinds import Kind
+from hf_robustcse.finetune.run import FinetuningArguments, TaskArguments, load_model, load_tokenizer
 
 KINDS = ("auto", "classifier", "probe", "finetuned")
 _HELD_OUT = 0.1
