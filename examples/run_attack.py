@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Attack a classifier, or an encoder under a classifier that is trained on the spot, and measure how much it withstands.
+"""Attack a classifier, or an encoder under a classifier trained on the spot, and measure what it withstands.
 
     python examples/run_attack.py --model_name_or_path X --task MR --data_file mr.tsv --attack pwws --output_dir out
     python examples/run_attack.py --model_name_or_path X --task SNLI --data_dir data --attack all --output_dir out

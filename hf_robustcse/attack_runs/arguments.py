@@ -70,25 +70,51 @@ def make_parser(description: str | None) -> Parser:
     parser = Parser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     add = parser.add_argument
     add("--model_name_or_path", help="a fine-tuned classifier or an encoder: a folder, Hub id, or file of word vectors")
-    add("--task", help="MR, IMDB, Yelp, AGNews, SST2, SNLI, MNLI_matched, MNLI_mismatched, ANLI_R1, CoLA, MRPC, QQP, "
-        "QNLI, RTE (of NLI pairs only the hypothesis is attacked), or own: a --data_file with classes of your own")  # fmt: skip
+    add(
+        "--task",
+        help="MR, IMDB, Yelp, AGNews, SST2, SNLI, MNLI_matched, MNLI_mismatched, ANLI_R1, CoLA, MRPC, QQP, "
+        "QNLI, RTE (of NLI pairs only the hypothesis is attacked), or own: a --data_file with classes of your own",
+    )
     add("--output_dir", help="folder of the results; the same command goes on with what is there")
-    add("--attack", nargs="+", default=["all"], metavar="NAME", help=f"{', '.join(ALL)}, deepwordbug, "
-        "pwws-openattack, random; all (default): the first five")  # fmt: skip
-    add("--data_file", help="what is attacked: tsv, csv or jsonl (also .gz) with label and text, or label and premise "
-        "and hypothesis (or sentence1 and sentence2)")  # fmt: skip
-    add("--data_dir", help="folder with attack/TASK/test1k.tsv, and transfer/, classification/, nli/, glue/ for test "
-        "splits and training sets (default: the Hub)")  # fmt: skip
-    add("--num_examples", type=int, default=1000, help="examples tried: the first ones of a file, a random sample of a "
-        "test split (default 1000)")  # fmt: skip
+    add(
+        "--attack",
+        nargs="+",
+        default=["all"],
+        metavar="NAME",
+        help=f"{', '.join(ALL)}, deepwordbug, pwws-openattack, random; all (default): the first five",
+    )
+    add(
+        "--data_file",
+        help="what is attacked: tsv, csv or jsonl (also .gz) with label and text, or label and premise "
+        "and hypothesis (or sentence1 and sentence2)",
+    )
+    add(
+        "--data_dir",
+        help="folder with attack/TASK/test1k.tsv, and transfer/, classification/, nli/, glue/ for test "
+        "splits and training sets (default: the Hub)",
+    )
+    add(
+        "--num_examples",
+        type=int,
+        default=1000,
+        help="examples tried: the first ones of a file, a random sample of a test split (default 1000)",
+    )
     add("--shuffle", action="store_true", help="a random sample of a file as well")
     group = parser.add_argument_group("victim")
     add = group.add_argument
-    add("--victim", choices=VICTIMS, default="auto", help="classifier: the model as it is; probe: logistic regression "
+    add(
+        "--victim",
+        choices=VICTIMS,
+        default="auto",
+        help="classifier: the model as it is; probe: logistic regression "
         "on an encoder's frozen embeddings; finetuned: a classifier fine-tuned from it; auto (default): classifier, "
-        "or probe if it is none")  # fmt: skip
-    add("--train_file", help="what the victim is trained on, like --data_file (default: the task's training set under "
-        "--data_dir, or the rows of --data_file that are not attacked, or the Hub); attacked examples are taken out")  # fmt: skip
+        "or probe if it is none",
+    )
+    add(
+        "--train_file",
+        help="what the victim is trained on, like --data_file (default: the task's training set under "
+        "--data_dir, or the rows of --data_file that are not attacked, or the Hub); attacked examples are taken out",
+    )
     add("--max_train_samples", type=int, help="train on a random sample of so many rows")
     add("--pooling", help="of a plain encoder under a probe: cls, mean, max, first-last, top-two or pooler")
     add("--learning_rate", type=float, default=3e-5, help="of finetuned (default 3e-5)")
@@ -103,23 +129,44 @@ def make_parser(description: str | None) -> Parser:
     add("--query_budget", type=int, help="queries of an example at most (default: any number)")
     add("--seed", type=int, default=0, help="of random choices, samples and a trained victim")
     add("--width", type=int, default=64, help="examples attacked side by side; changes no result (default 64)")
-    add("--parameter", nargs="+", default=[], metavar="NAME=VALUE", help="of the recipes: k=8 for all that have it, "
-        "bert-attack.k=8 for one; results.json lists all of them")  # fmt: skip
+    add(
+        "--parameter",
+        nargs="+",
+        default=[],
+        metavar="NAME=VALUE",
+        help="of the recipes: k=8 for all that have it, bert-attack.k=8 for one; results.json lists all of them",
+    )
     group = parser.add_argument_group("resources of the attacks")
     add = group.add_argument
-    add("--synonyms", default="wordnet", metavar="wordnet|FILE", help="of pwws: WordNet, or a file with tab-separated "
-        "synonyms on each line")  # fmt: skip
-    add("--word_neighbours", metavar="FILE", help="of textfooler and textbugger: word vectors as text (word2vec or GloVe "
-        "format), such as the counter-fitted ones, or a JSON table of neighbours (each also .gz)")  # fmt: skip
+    add(
+        "--synonyms",
+        default="wordnet",
+        metavar="wordnet|FILE",
+        help="of pwws: WordNet, or a file with tab-separated synonyms on each line",
+    )
+    add(
+        "--word_neighbours",
+        metavar="FILE",
+        help="of textfooler and textbugger: word vectors as text (word2vec or GloVe "
+        "format), such as the counter-fitted ones, or a JSON table of neighbours (each also .gz)",
+    )
     add("--masked_lm", metavar="MODEL", help="of bae and bert-attack; the papers have bert-base-uncased")
     add("--sentence_encoder", metavar="MODEL|none", help="judges similarity, not the victim; all but pwws need it")
-    add("--pos_tagger", default="nltk", metavar="nltk|MODEL|none", help="of textfooler and bae: NLTK's, or a "
-        "token-classification model")  # fmt: skip
+    add(
+        "--pos_tagger",
+        default="nltk",
+        metavar="nltk|MODEL|none",
+        help="of textfooler and bae: NLTK's, or a token-classification model",
+    )
     group = parser.add_argument_group("results")
     add = group.add_argument
     add("--overwrite_output_dir", action="store_true", help="start anew in a folder that holds other attacks")
-    add("--figure", nargs="+", metavar="RESULTS", help="no attack: draw these results.json files (or their folders) "
-        "side by side as OUTPUT_DIR/attacks.png")  # fmt: skip
+    add(
+        "--figure",
+        nargs="+",
+        metavar="RESULTS",
+        help="no attack: draw these results.json files (or their folders) side by side as OUTPUT_DIR/attacks.png",
+    )
     return parser
 
 
@@ -144,5 +191,7 @@ def parse_arguments(argv: Sequence[str] | None = None, description: str | None =
         raise UserError(f"{' and '.join(missing)} must be given (see --help)")
     if figure:
         return (values["output_dir"], *figure)
-    return Options(**{field.name: values[field.name] for field in dataclasses.fields(Options) if field.name in values},
-                   argv=["run_attack.py", *words])  # fmt: skip
+    return Options(
+        **{field.name: values[field.name] for field in dataclasses.fields(Options) if field.name in values},
+        argv=["run_attack.py", *words],
+    )

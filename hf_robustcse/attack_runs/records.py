@@ -1,4 +1,4 @@
-"""What became of each example, a line of JSON each: written as it ends, read again after a kill, summed up in the end."""
+"""What became of each example, a line of JSON each: written as it ends, read again after a kill, summed up."""
 
 from __future__ import annotations
 

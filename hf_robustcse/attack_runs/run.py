@@ -1,7 +1,8 @@
-"""Attacks from options to results: examples, victim, each recipe in turn; killed at any moment it goes on from there."""
+"""Attacks from options to results: examples, victim, each recipe in turn; killed at any moment it goes on."""
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import sys
@@ -85,11 +86,11 @@ def run_attacks(options: Options) -> dict[str, Any]:
             continue
         _attack(options, attacked, recipe, victim)
         all_here()
-        results = on_first(lambda recipe=recipe: _finish(folder, options, attacked, recipe, results))
+        results = on_first(functools.partial(_finish, folder, options, attacked, recipe, results))
     on_first(lambda: _draw(folder))
-    say("", format_table(results, task), f"results: {folder / _RESULTS}",
-        f"texts side by side: {folder / f'{task}-{recipes[0].name}.html'}; a line each: .jsonl beside it",
-        f"next: hf-robustcse report {folder}")  # fmt: skip
+    pages = " ".join(str(folder / f"{task}-{recipe.name}.html") for recipe in recipes)
+    say("", format_table(results, task), f"results: {folder / _RESULTS}, a line for each example in the .jsonl files",
+        f"texts side by side: {pages}", f"next: hf-robustcse report {folder} --output_dir report")  # fmt: skip
     return results
 
 
