@@ -176,6 +176,12 @@ def encode_together(
     return out
 
 
+def all_here() -> None:
+    """Wait until every process is here."""
+    if world_size() > 1:
+        dist.barrier()
+
+
 def on_first(work: Callable[[], Any]) -> Any:
     """Do something on the first process while the others wait; what it returns, or its `UserError`, is everyone's.
 

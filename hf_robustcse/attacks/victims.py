@@ -130,12 +130,10 @@ class Classifier:
 
     def _tokens(self, texts: Sequence[Text]) -> tuple[list[dict[str, list[int]]], list[int]]:
         """The distinct inputs, and which of them each text is."""
-        reach = self.max_length * _CHARACTERS_PER_TOKEN  # what is further is cut off anyway, and would only cost time
-        if isinstance(texts[0], str):
-            columns: list[list[str]] = [[text[:reach] for text in texts]]
-        else:
-            columns = [[text[:reach] for text in column] for column in zip(*texts, strict=True)]
-        tokens = self.tokenizer(*columns, truncation=True, max_length=self.max_length)
+        columns = [texts] if isinstance(texts[0], str) else zip(*texts, strict=True)
+        seen = list(zip(*(within_reach(column, self.tokenizer, self.max_length) for column in columns), strict=True))
+        distinct = {columns: number for number, columns in enumerate(dict.fromkeys(seen))}
+        tokens = self.tokenizer(*map(list, zip(*distinct, strict=True)), truncation=True, max_length=self.max_length)
         places: dict[tuple[int, ...], int] = {}
         row_of, rows = [], []
         for i, ids in enumerate(tokens["input_ids"]):
@@ -144,7 +142,34 @@ class Classifier:
                 places[key] = len(rows)
                 rows.append({name: column[i] for name, column in tokens.items()})
             row_of.append(places[key])
-        return rows, row_of
+        return rows, [row_of[distinct[columns]] for columns in seen]
+
+
+def within_reach(texts: Sequence[str], tokenizer: Any, max_length: int) -> list[str]:
+    """Texts without what lies beyond the tokens that a model takes, which would only cost time.
+
+    A long text is cut at the white space behind 8 characters a token, if that much fills the model; else far behind.
+
+    Args:
+        texts: n texts.
+        tokenizer: a tokenizer of transformers.
+        max_length: tokens of an input.
+
+    Returns:
+        n texts of the same first `max_length` tokens.
+    """
+    if tokenizer.truncation_side != "right":
+        return list(texts)
+    out = [text[: max_length * _CHARACTERS_PER_TOKEN] for text in texts]
+    ends = {i: text.find(" ", max_length * 8) for i, text in enumerate(out) if len(text) > max_length * 8}
+    shorter = {i: out[i][:end] for i, end in ends.items() if end > 0}
+    if shorter:
+        distinct = list(dict.fromkeys(shorter.values()))
+        tokens = tokenizer(distinct, truncation=True, max_length=max_length)["input_ids"]
+        full = {text for text, ids in zip(distinct, tokens, strict=True) if len(ids) >= max_length}
+        for i, text in shorter.items():
+            out[i] = text if text in full else out[i]
+    return out
 
 
 def batches_of_tokens(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:

@@ -241,7 +241,7 @@ def run(arguments: Arguments) -> dict[str, Any]:
     seeds = options.seeds or [training.seed]
     if len(set(seeds)) < len(seeds):
         raise UserError(f"--seeds {' '.join(map(str, seeds))} names a seed twice")
-    tokenizer, length = _tokenizer(options, task)
+    tokenizer, length = load_tokenizer(options, task)
     kind = make_kind(task, tokenizer, length)
     plan = _augmentation(options, task)
     data = _load(options, task, kind)
@@ -275,7 +275,7 @@ def _over_seeds(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return merged | {"seeds": len(records)}
 
 
-def _tokenizer(options: TaskArguments, task: Task) -> tuple[Any, int]:
+def load_tokenizer(options: TaskArguments, task: Task) -> tuple[Any, int]:
     """The tokenizer, and the length of an input that the encoder takes."""
     name = options.model_name_or_path or str(EMBEDDED_ENCODER)
     try:
@@ -401,7 +401,12 @@ def _operators(options: TaskArguments, task: Task) -> tuple[list[str], Synonyms 
         return [name for name in chosen if name != "synonyms"], None
 
 
-def _load_model(options: TaskArguments, kind: Kind, seed: int) -> Any:
+def load_model(options: TaskArguments, kind: Kind, seed: int) -> Any:
+    """The encoder under a new head drawn from the seed, or with `evaluate_only` the fine-tuned model.
+
+    Raises:
+        UserError: if it cannot be loaded.
+    """
     name = options.model_name_or_path or str(EMBEDDED_ENCODER)
     set_seed(seed)  # the head is new
     wanted = kind.config()
@@ -491,7 +496,7 @@ def _augment(
 def _run_one(arguments: Arguments, task: Task, kind: Kind, data: _Data, plan: Augmentation | None) -> dict[str, Any]:
     options, training = arguments.task, arguments.training
     folder = Path(training.output_dir)
-    model = _load_model(options, kind, training.seed)
+    model = load_model(options, kind, training.seed)
     dev = next((name for name, part in data.scored.items() if part.split.startswith("dev")), None)
     if training.eval_strategy != "no" and dev is None:
         raise UserError(f"--eval_strategy {training.eval_strategy}: {task.name} has no dev set here; leave it out")
