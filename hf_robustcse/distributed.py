@@ -215,9 +215,3 @@ def gather_lists(values: list[Any]) -> list[Any]:
     lists: list[Any] = [None] * world_size()
     dist.all_gather_object(lists, values)
     return [value for one in lists for value in one]
-
-
-def wait_for_all() -> None:
-    """Go on when every process has come so far."""
-    if world_size() > 1:
-        dist.barrier()

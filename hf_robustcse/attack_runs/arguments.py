@@ -35,6 +35,9 @@ class Options:
     learning_rate: float = 3e-5
     num_train_epochs: float = 3.0
     train_batch_size: int = 32
+    edit: str = "second"
+    distance: float = 0.5
+    threshold: float = 0.5
     query_budget: int | None = None
     seed: int = 0
     width: int = 64
@@ -73,7 +76,8 @@ def make_parser(description: str | None) -> Parser:
     add(
         "--task",
         help="MR, IMDB, Yelp, AGNews, SST2, SNLI, MNLI_matched, MNLI_mismatched, ANLI_R1, CoLA, MRPC, QQP, "
-        "QNLI, RTE (of NLI pairs only the hypothesis is attacked), or own: a --data_file with classes of your own",
+        "QNLI, RTE (of NLI pairs only the hypothesis is attacked), or own: a --data_file with classes of your own; of "
+        "an encoder itself: STSB, SICKR (AdvSTS: scored pairs), similarity (texts against themselves: any --data_file)",
     )
     add("--output_dir", help="folder of the results; the same command goes on with what is there")
     add(
@@ -126,6 +130,19 @@ def make_parser(description: str | None) -> Parser:
     add("--bf16", action="store_true", help="compute in bfloat16")
     group = parser.add_argument_group("attack")
     add = group.add_argument
+    add(
+        "--edit",
+        choices=("second", "first", "either"),
+        default="second",
+        help="of STSB and SICKR: which sentence changes (default: second)",
+    )
+    add(
+        "--distance",
+        type=float,
+        default=0.5,
+        help="of STSB and SICKR: |predicted - gold similarity|, both in [0, 1], that is a success (default 0.5)",
+    )
+    add("--threshold", type=float, default=0.5, help="of similarity: the cosine to fall to for a success (default 0.5)")
     add("--query_budget", type=int, help="queries of an example at most (default: any number)")
     add("--seed", type=int, default=0, help="of random choices, samples and a trained victim")
     add("--width", type=int, default=64, help="examples attacked side by side; changes no result (default 64)")

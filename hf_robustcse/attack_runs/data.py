@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import random
@@ -13,6 +14,7 @@ from typing import Any
 
 from hf_robustcse.attacks import Example
 from hf_robustcse.attacks.goals import Untargeted
+from hf_robustcse.attacks.pairs import load_pair_task
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.hub import MissingData
 from hf_robustcse.evaluation.known_sets import NLI
@@ -99,6 +101,7 @@ class Attacked:
         sha256: of the examples in order.
         rest: the rows of the source that are not attacked, which a victim can be trained on.
         classification: the task whose classes the examples have; None for similarities.
+        more: number -> what its row in the attacked set has besides.
     """
 
     task: str
@@ -109,6 +112,7 @@ class Attacked:
     sha256: str
     rest: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     classification: AttackTask | None = None
+    more: Mapping[int, dict[str, Any]] = dataclasses.field(default_factory=dict)
 
     @property
     def classes(self) -> int:
@@ -127,6 +131,8 @@ class Choice:
         shuffle: whether they are a random sample in place of the first ones; the rows of a test split always are,
             because some are sorted by class.
         seed: of the sample.
+        edit, distance: of scored pairs, as in `attacks.pairs.sts_examples`.
+        threshold: of texts against themselves, as in `attacks.pairs.self_examples`.
     """
 
     data_file: str | None = None
@@ -134,10 +140,36 @@ class Choice:
     num_examples: int = 1000
     shuffle: bool = False
     seed: int = 0
+    edit: str = "second"
+    distance: float = 0.5
+    threshold: float = 0.5
+
+    def of(self, n: int, shuffle: bool) -> tuple[list[int], str]:
+        """Which of n rows, in order, and in words."""
+        count = min(self.num_examples, n)
+        if shuffle:
+            chosen = f"a random sample of {count} of {n} rows, seed {self.seed}"
+            return sorted(random.Random(self.seed).sample(range(n), count)), chosen
+        return list(range(count)), f"the first {count} of {n} rows" if count < n else f"all {count} rows"
+
+
+def _load_pairs(name: str, choice: Choice) -> Attacked:
+    """Scored pairs, or texts against themselves."""
+    goal = {"edit": choice.edit, "distance": choice.distance, "threshold": choice.threshold}
+    task = load_pair_task(name, choice.data_dir, choice.data_file, **goal)
+    numbers, chosen = choice.of(len(task.examples), choice.shuffle or choice.data_file is None)
+    examples = [(number, task.examples[number]) for number in numbers]
+    texts = [
+        [{**one.context, **one.columns}, list(one.columns), one.goal.gold, one.goal.distance] for _, one in examples
+    ]
+    digest = hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()
+    split = "test" if choice.data_file is None else None
+    more = {number: task.more[number] for number in numbers}
+    return Attacked(name, examples, split, task.source, chosen, digest, more=more)
 
 
 Loader = Callable[[Choice], Attacked]
-LOADERS: dict[str, Loader] = {}
+LOADERS: dict[str, Loader] = {name: functools.partial(_load_pairs, name) for name in ("STSB", "SICKR", "similarity")}
 """Tasks of another kind than classification: name -> what loads them."""
 
 
@@ -185,14 +217,7 @@ def load_attacked(name: str, choice: Choice) -> Attacked:
         rows, origin, split, shuffle = _known_rows(task, choice)
     if not rows:
         raise UserError(f"{origin} has no rows")
-    numbers = list(range(len(rows)))
-    count = min(choice.num_examples, len(rows))
-    if shuffle:
-        numbers = sorted(random.Random(choice.seed).sample(numbers, count))
-        chosen = f"a random sample of {count} of {len(rows)} rows, seed {choice.seed}"
-    else:
-        numbers = numbers[:count]
-        chosen = f"the first {count} of {len(rows)} rows" if count < len(rows) else f"all {count} rows"
+    numbers, chosen = choice.of(len(rows), shuffle)
     taken = set(numbers)
     digest = hashlib.sha256(json.dumps([rows[number] for number in numbers], sort_keys=True).encode()).hexdigest()
     return Attacked(

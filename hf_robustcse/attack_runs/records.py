@@ -10,6 +10,7 @@ from statistics import fmean, median
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 from scipy.stats import binomtest
 
 from hf_robustcse.attacks import Example, Outcome
@@ -33,7 +34,7 @@ def record_of(number: int, example: Example, outcome: Outcome) -> dict[str, Any]
         `score_before` and `_after` of the goal; `queries`; `similarity` of the two texts by the recipe's sentence
         encoder, or None; `out_of_budget`; `words` that the example has; `changed`, for each changed word its `column`,
         `position` among the words, `start` in the characters of the original text, `before` and `after`; `original` and
-        `perturbed`, name -> text.
+        `perturbed`, name -> text; of similarities also `cosine_before` and `_after`, as the victim gave them.
     """
     goal, document = example.goal, outcome.original
     changed = [
@@ -48,7 +49,7 @@ def record_of(number: int, example: Example, outcome: Outcome) -> dict[str, Any]
     ]
     context = dict(getattr(example, "context", {}))
     similarity = outcome.perturbed.similarity
-    return {
+    record = {
         "index": number,
         "status": outcome.status,
         "gold": goal.label if isinstance(goal, Untargeted) else goal.gold,
@@ -64,6 +65,9 @@ def record_of(number: int, example: Example, outcome: Outcome) -> dict[str, Any]
         "original": context | dict(zip(document.names, document.texts, strict=True)),
         "perturbed": context | dict(zip(document.names, outcome.perturbed.texts, strict=True)),
     }
+    if not isinstance(goal, Untargeted):  # not rounded, and below 0 too: they are ranked
+        record |= {f"cosine_{when}": float(np.ravel(getattr(outcome, when))[0]) for when in ("before", "after")}
+    return record
 
 
 def _number(value: float | int) -> float | int:

@@ -12,16 +12,19 @@ from typing import Any
 from tqdm import tqdm
 
 from hf_robustcse.attack_runs.arguments import Options
-from hf_robustcse.attack_runs.data import Attacked, Choice, find_task, load_attacked
+from hf_robustcse.attack_runs.data import LOADERS, Attacked, Choice, find_task, load_attacked
 from hf_robustcse.attack_runs.figure import draw_files
 from hf_robustcse.attack_runs.page import write_page
 from hf_robustcse.attack_runs.parts import make_recipes
 from hf_robustcse.attack_runs.records import Log, Writer, record_of, summarise
 from hf_robustcse.attack_runs.victims import Plan, VictimOptions, plan_victim
 from hf_robustcse.attacks import Recipe, attack_examples
+from hf_robustcse.attacks.outcomes import recorded_row
+from hf_robustcse.attacks.pairs import pair_metrics
 from hf_robustcse.attacks.victims import Victim
 from hf_robustcse.distributed import all_here, on_first, rank, world_size
 from hf_robustcse.errors import UserError
+from hf_robustcse.evaluation.attacked_sets import save_attacked_set
 from hf_robustcse.evaluation.pictures import HOW_TO_GET, has_matplotlib
 from hf_robustcse.evaluation.results import base_results, command_line, library_versions
 from hf_robustcse.files import write_json
@@ -50,7 +53,16 @@ def run_attacks(options: Options) -> dict[str, Any]:
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--output_dir {folder} is a file")
     task = find_task(options.task)
-    choice = Choice(options.data_file, options.data_dir, options.num_examples, options.shuffle, options.seed)
+    choice = Choice(
+        options.data_file,
+        options.data_dir,
+        options.num_examples,
+        options.shuffle,
+        options.seed,
+        options.edit,
+        options.distance,
+        options.threshold,
+    )
     attacked = load_attacked(task, choice)
     recipes = make_recipes(options)
     plan = plan_victim(_victim_options(options), attacked)
@@ -174,6 +186,7 @@ def _remove(folder: Path, manifest: dict[str, Any]) -> None:
     for recipe in manifest["recipes"]:
         for path in folder.glob(f"{manifest['attack']['task']}-{recipe}.*"):
             path.unlink()
+        shutil.rmtree(folder / f"{manifest['attack']['task']}-{recipe}", ignore_errors=True)
     for name in (_RESULTS, _PICTURE, _MANIFEST):
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder / _VICTIM, ignore_errors=True)
@@ -263,12 +276,40 @@ def _finish(
         "recipe": recipe.describe(),
         "file": log.path.name,
     }
+    if attacked.classification is None:
+        rows = _rows(options, attacked, recipe, records)
+        summary |= {key: value for key, value in pair_metrics(rows).items() if key.startswith(("spearman", "distance"))}
+    _save_set(folder / log.path.stem, options, attacked, recipe, records, summary)
     results["attacks"].setdefault(attacked.task, {})[recipe.name] = summary
     title = f"{recipe.name} on {attacked.task}"
     write_page(folder / f"{log.path.stem}.html", log.records(), summary, title=title, model=options.model_name_or_path)
     write_json(folder / _RESULTS, results)
     log.clear()
     return results
+
+
+def _rows(options: Options, attacked: Attacked, recipe: Recipe, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records as rows of an attacked set."""
+    about = {"recipe": recipe.name, "victim": options.model_name_or_path}
+    return [
+        {**recorded_row(example, record), **attacked.more.get(number, {}), **about}
+        for (number, example), record in zip(attacked.examples, records, strict=True)
+    ]
+
+
+def _save_set(
+    folder: Path,
+    options: Options,
+    attacked: Attacked,
+    recipe: Recipe,
+    records: list[dict[str, Any]],
+    summary: dict[str, Any],
+) -> None:
+    """The attacked set, which `datasets.load_dataset` loads."""
+    metrics = {key: value for key, value in summary.items() if key not in ("seconds", "queries_to_success")}
+    title = f"Adv{attacked.task}: {attacked.task} under {recipe.name}, against {Path(options.model_name_or_path).name}"
+    rows = _rows(options, attacked, recipe, records)
+    save_attacked_set(rows, folder, about={"title": title, "victim": options.model_name_or_path, **metrics})
 
 
 def _draw(folder: Path) -> None:
@@ -286,11 +327,13 @@ def format_table(results: dict[str, Any], task: str) -> str:
         interval = "-"
         if record["success_rate"] is not None:
             interval = f"{record['success_rate_low']:.1f}-{record['success_rate_high']:.1f}"
-        keys = ("accuracy_before", "accuracy_after", "queries_per_example", "words_changed")
+        measure = "spearman" if "spearman_before" in record else "accuracy"
+        keys = (f"{measure}_before", f"{measure}_after", "queries_per_example", "words_changed")
         values = (record.get(key) for key in ("success_rate", *keys))
         rate, *rest = ("-" if value is None else f"{value:.1f}" for value in values)
         lines.append([name, rate, interval, *rest, str(record["attempted"]), str(record["skipped"])])
     widths = [max(len(line[i]) for line in lines) for i in range(len(heads))]
     rows = ["  ".join([line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True))])
             for line in lines]  # fmt: skip
-    return "\n".join([f"{task}: accuracy before and after", *rows])
+    what = "Spearman" if task in LOADERS else "accuracy"
+    return "\n".join([f"{task}: {what} before and after", *rows])

@@ -248,7 +248,10 @@ def _similarity(options: VictimOptions, attacked: Attacked) -> Plan:
 
     def build(folder: Path) -> tuple[Victim, dict[str, Any]]:
         embedder.alone = True
-        return _Short(PairSimilarity(embedder), embedder), {}
+        victim = _Short(PairSimilarity(embedder), embedder)
+        untouched = [text for _, example in attacked.examples for text in example.context.values()]
+        victim.victim = PairSimilarity(embedder, victim.cut(untouched) if untouched else ())
+        return victim, {}
 
     return Plan(about, _identity(about, pooling=about["pooling"]), build)
 

@@ -43,7 +43,7 @@ def attacked_row(example: Example, outcome: Outcome) -> dict[str, Any]:
 
 
 def recorded_row(example: Example, record: Mapping[str, Any]) -> dict[str, Any]:
-    """The same of a record that the attack command wrote; similarities are within [0, 1] there.
+    """The same of a record that the attack command wrote.
 
     Args:
         example: that was attacked.
@@ -55,15 +55,15 @@ def recorded_row(example: Example, record: Mapping[str, Any]) -> dict[str, Any]:
     free = [name for name in example.columns if name not in example.frozen]
     pair = isinstance(example.goal, Dissimilar)
     gold = {"gold": example.goal.gold, "distance": example.goal.distance} if pair else {"label": example.goal.label}
-    kind = "similarity" if pair else "prediction"
+    kind, answer = ("similarity", "cosine") if pair else ("prediction", "prediction")
     return {
         "row": record["index"],
         **record["original"],
         **{f"{PERTURBED}{name}": record["perturbed"][name] for name in free},
         **gold,
         "status": record["status"],
-        f"{kind}_before": record["prediction_before"],
-        f"{kind}_after": record["prediction_after"],
+        f"{kind}_before": record[f"{answer}_before"],
+        f"{kind}_after": record[f"{answer}_after"],
         **{name: record[name] for name in ("score_before", "score_after", "queries")},
         "words_changed": len(record["changed"]) / max(1, record["words"]),
     }

@@ -30,7 +30,7 @@ COLUMNS = {
     "label": "gold class",
     "score": "gold score as released",
     "gold": "gold similarity, in [0, 1]",
-    "distance": "what |similarity - gold| had to reach for a success",
+    "distance": "how far the similarity had to be from the gold one for a success",
     "status": "succeeded, failed (the text is the best one found) or skipped (the goal was reached before any change)",
     "prediction_before": "the victim's class of the original",
     "prediction_after": "the victim's class of the perturbed text",

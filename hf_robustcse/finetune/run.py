@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoTokenizer, Trainer, TrainingArguments, 
 
 from hf_robustcse.attacks.recipes import RECIPES
 from hf_robustcse.attacks.victims import Classifier
-from hf_robustcse.distributed import on_first, rank, wait_for_all, world_size
+from hf_robustcse.distributed import all_here, on_first, rank, world_size
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.attacked_sets import is_attacked_set, load_about, load_attacked_set, save_attacked_set
 from hf_robustcse.evaluation.embedders import saved_method
@@ -486,7 +486,7 @@ def _augment(
         if training.should_save:
             about = {"title": f"Training rows of {kind.task.name}, rewritten", **summary(plan, found, len(numbers))}
             save_attacked_set(added, saved, about={**about, "seed": training.seed}, split="train")
-        wait_for_all()
+        all_here()
     added = load_attacked_set(saved)
     say(f"train: {len(added)} rewritten rows on top: {saved}")
     about = {**load_about(saved), "rows": len(added), "set": str(saved)}
@@ -528,13 +528,13 @@ def _run_one(arguments: Arguments, task: Task, kind: Kind, data: _Data, plan: Au
             start, _ = resume_point(mine, manifest)
             if mine.should_save:
                 write_json(own / "manifest.json", manifest)
-            first = trainer_of(_load_model(options, kind, training.seed), mine, data.train)
+            first = trainer_of(load_model(options, kind, training.seed), mine, data.train)
             output = first.train(resume_from_checkpoint=start)
             first.save_model(str(own))
             if mine.should_save:
                 (own / "training_args.bin").unlink(missing_ok=True)  # a pickle
                 write_json(own / "training.json", {"steps": first.state.global_step, "loss": output.training_loss})
-            wait_for_all()
+            all_here()
         return kind.auto.from_pretrained(own, dtype="float32").to(training.device)
 
     train, augmented, record = data.train, None, _earlier_training(options)

@@ -95,7 +95,7 @@ def test_outcomes_of_a_classifier(tmp_path):
 def test_a_record_of_the_command_is_the_same_row():
     example = Example({"sentence2": "a b"}, Dissimilar(0.5), context={"sentence1": "c"})
     record = {
-        "index": 3, "status": "failed", "gold": 0.5, "prediction_before": 0.5, "prediction_after": 0.75,
+        "index": 3, "status": "failed", "gold": 0.5, "cosine_before": 0.5, "cosine_after": 0.75,
         "score_before": 0.0, "score_after": 0.25, "queries": 4, "words": 2, "changed": [{"after": "d"}],
         "original": {"sentence1": "c", "sentence2": "a b"}, "perturbed": {"sentence1": "c", "sentence2": "a d"},
     }  # fmt: skip
