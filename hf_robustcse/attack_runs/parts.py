@@ -40,9 +40,7 @@ def _parameters(options: Options) -> dict[str, dict[str, str]]:
         mine = [recipe] if dot else [name for name in known if key in known[name]]
         if not equals or not mine or any(key not in known.get(name, ()) for name in mine):
             has = "; ".join(f"{name}: {', '.join(names) or 'none'}" for name, names in known.items())
-            raise UserError(
-                f"--parameter {word} is no parameter of the attacks asked for ({has}), as in k=8 or bae.k=8"
-            )
+            raise UserError(f"--parameter {word} is no parameter of these attacks ({has}), as in k=8 or bae.k=8")
         for name in mine:
             given[name][key] = value
     return given

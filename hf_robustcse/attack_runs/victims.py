@@ -268,8 +268,8 @@ def _training(options: VictimOptions, attacked: Attacked) -> Training:
 
 def _probe(options: VictimOptions, attacked: Attacked) -> Plan:
     """A logistic regression on frozen embeddings."""
-    training = _training(options, attacked)
     embedder = _embedder(options)
+    training = _training(options, attacked)
     about = _about("probe", options, embedder.description["max_seq_length"], embedder.model, _tokenizer(embedder))
     about |= {"pooling": embedder.description["pooling"], "training": training.describe()}
     task = attacked.classification
@@ -357,7 +357,7 @@ def _fit(x: np.ndarray, labels: np.ndarray, path: Path, seed: int) -> dict[str, 
 
 def _finetuned(options: VictimOptions, attacked: Attacked) -> Plan:
     """A classifier fine-tuned by the stock trainer; several processes train together."""
-    training, task = _training(options, attacked), attacked.classification
+    task = attacked.classification
     assert task is not None
     arguments = TaskArguments(
         task=task.name, model_name_or_path=options.model_name_or_path, max_seq_length=options.max_seq_length
@@ -366,6 +366,7 @@ def _finetuned(options: VictimOptions, attacked: Attacked) -> Plan:
     transformers.utils.logging.disable_progress_bar()
     tokenizer, length = load_tokenizer(arguments, task)
     kind = Kind(task, tokenizer, length)
+    training = _training(options, attacked)
     model = load_model(arguments, kind, options.seed)
     about = _about("finetuned", options, length, model, tokenizer)
     settings = {
