@@ -32,9 +32,15 @@ def _parser() -> Parser:
     parser.add_argument(
         "--tasks",
         nargs="+",
-        default=["sts"],
-        help="sts (STS12 to STS16, STSB, SICKR test), transfer (MR, CR, SUBJ, MPQA, SST2, TREC, MRPC: logistic "
-        "regression on frozen embeddings), geometry (of STS-B dev), or single tasks: STS12, stsb_dev, MR, ...",
+        help="sts (the default: STS12 to STS16, STSB, SICKR test), transfer (MR, CR, SUBJ, MPQA, SST2, TREC, MRPC: "
+        "logistic regression on frozen embeddings), geometry (of STS-B dev), or single tasks: STS12, stsb_dev, MR, ...",
+    )
+    parser.add_argument(
+        "--attacked_sets",
+        nargs="+",
+        default=[],
+        metavar="DIR",
+        help="sentence pairs that another model was attacked with, as saved by an attack: how this one does on them",
     )
     parser.add_argument(
         "--data_dir", help="folder with sts/TASK/*.tsv, transfer/TASK/*.tsv; without it the Hub data sets are used"
@@ -97,6 +103,7 @@ def main() -> None:
 
 def _evaluate(parser: argparse.ArgumentParser, options: dict[str, Any]) -> None:
     models = options.pop("compare")
+    options["tasks"] = options["tasks"] or ([] if options["attacked_sets"] else ["sts"])
     if models is None:
         from hf_robustcse.evaluation.run import run_evaluation
 
@@ -105,7 +112,7 @@ def _evaluate(parser: argparse.ArgumentParser, options: dict[str, Any]) -> None:
         from hf_robustcse.evaluation.compare import run_comparison
 
         del options["model_name_or_path"]
-        for name in [name for name in options if name.startswith(("geometry_", "sst2_", "pictures"))]:
+        for name in [name for name in options if name.startswith(("geometry_", "sst2_", "pictures", "attacked_sets"))]:
             if options.pop(name) != parser.get_default(name):
                 raise UserError(f"--compare knows STS tasks only: leave --{name} out")
         run_comparison(*models, **options, argv=sys.argv)

@@ -176,6 +176,12 @@ def encode_together(
     return out
 
 
+def all_here() -> None:
+    """Wait until every process is here."""
+    if world_size() > 1:
+        dist.barrier()
+
+
 def on_first(work: Callable[[], Any]) -> Any:
     """Do something on the first process while the others wait; what it returns, or its `UserError`, is everyone's.
 
@@ -196,3 +202,16 @@ def on_first(work: Callable[[], Any]) -> Any:
     if outcome[1] is not None:
         raise UserError(outcome[1])
     return outcome[0]
+
+
+def gather_lists(values: list[Any]) -> list[Any]:
+    """The values of all processes, one list after the other.
+
+    Args:
+        values: of this process; they may differ in number.
+    """
+    if world_size() == 1:
+        return list(values)
+    lists: list[Any] = [None] * world_size()
+    dist.all_gather_object(lists, values)
+    return [value for one in lists for value in one]

@@ -6,9 +6,14 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from hf_robustcse.errors import UserError
 
 
 def atomic_write_text(path: str | Path, text: str) -> None:
@@ -35,6 +40,34 @@ def write_json(path: str | Path, value: Any) -> None:
         ValueError: if `value` holds a NaN or an infinity, which JSON has no word for.
     """
     atomic_write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+@contextmanager
+def whole_folder(folder: str | Path) -> Iterator[Path]:
+    """Write a folder so that it is there as a whole or not at all; one that is there already is replaced.
+
+    Args:
+        folder: where to.
+
+    Yields:
+        The folder to make, which takes its place when the block ends without an error.
+
+    Raises:
+        UserError: if nothing can be written there.
+    """
+    folder = Path(folder).absolute()
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    except OSError as error:
+        raise UserError(f"cannot write {folder}: {error}") from error
+    try:
+        yield temporary / "new"
+        if folder.exists():
+            folder.rename(temporary / "old")  # a folder cannot be put in the place of another that holds files
+        (temporary / "new").rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def sha256_file(path: str | Path) -> str:

@@ -404,7 +404,7 @@ def holds_run(folder: Path) -> bool:
 
 
 def _remove_run(folder: Path) -> None:
-    for pattern in ("checkpoint-*", "seed-*"):
+    for pattern in ("checkpoint-*", "seed-*", "first-stage", "augmented"):
         for path in folder.glob(pattern):
             shutil.rmtree(path)
     for name in ("manifest.json", "results.json"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hf_robustcse.attacks.engine import run
 from hf_robustcse.attacks.goals import Dissimilar, Goal, Untargeted
@@ -28,11 +28,14 @@ class Example:
         columns: name -> text, such as {"text": ...} or {"premise": ..., "hypothesis": ...}.
         goal: of the attack, with the gold label or score in it.
         frozen: columns that stay as they are.
+        context: columns that the victim reads before the others and that are no part of the attacked text: constraints
+            do not compare them (a text next to its own copy would always look similar), nor do their words count.
     """
 
     columns: Mapping[str, str]
     goal: Goal
     frozen: tuple[str, ...] = ()
+    context: Mapping[str, str] = field(default_factory=dict)
 
 
 def attack_examples(
@@ -67,8 +70,9 @@ def attack_examples(
 
     def computations() -> Iterator:
         for number, example in examples:
-            draw = random.Random(f"{seed} {' '.join(example.columns.values())}")
-            attempt = Attempt(services[isinstance(example.goal, Untargeted)], example.goal, budget, draw)
+            context = tuple(example.context.values())
+            draw = random.Random(f"{seed} {' '.join((*context, *example.columns.values()))}")
+            attempt = Attempt(services[isinstance(example.goal, Untargeted)], example.goal, budget, draw, context)
             document = Document(example.columns, example.frozen)
             yield number, lambda document=document, attempt=attempt: attack(document, recipe, attempt)
 

@@ -19,6 +19,7 @@ Service = Callable[[list[Any]], Sequence[Any]]
 """Questions -> answers, one each, in order. It must give a question the same answer whatever else is asked with it."""
 
 _SHARE = 1024
+_SHARE_CHARACTERS = 1 << 19
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def run(
         computations: name and maker of each; made when there is room.
         width: how many run at a time.
         share: questions of one computation that are answered in one round, so that a large one does not hold up the
-            rest.
+            rest; fewer if they are long.
 
     Yields:
         (name, result) of each, as it ends.
@@ -142,7 +143,7 @@ def run(
                 running[name] = one
         if not running:
             return
-        _answer(running.values(), share)
+        _answer(running.values(), share, _SHARE_CHARACTERS if len(running) > 1 else None)
         for name, one in list(running.items()):
             while len(one.answers) == len(one.flat):
                 try:
@@ -153,14 +154,17 @@ def run(
                     break
 
 
-def _answer(running: Iterable[_Running], share: int) -> None:
+def _answer(running: Iterable[_Running], share: int, characters: int | None) -> None:
     """One round: the next questions of each computation, each distinct one asked once."""
     wanted: list[tuple[_Running, list[tuple[int, bytes]]]] = []
     new: dict[int, dict[bytes, Hashable]] = {}
     services: dict[int, Service] = {}
     for one in running:
-        keys = []
+        keys, size = [], 0
         for service, item in one.flat[len(one.answers) : len(one.answers) + share]:
+            size += _length(item)
+            if keys and characters is not None and size > characters:
+                break
             key = (id(service), _digest(item))
             keys.append(key)
             if key not in one.known:
@@ -179,6 +183,11 @@ def _answer(running: Iterable[_Running], share: int) -> None:
             if key not in one.known:
                 one.known[key] = found[key]
             one.answers.append(one.known[key])
+
+
+def _length(item: Hashable) -> int:
+    """The characters of a question: a text, or a tuple with texts in it."""
+    return len(item) if isinstance(item, str) else sum(map(_length, item)) if isinstance(item, tuple) else 1
 
 
 def _digest(item: Hashable) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
@@ -17,6 +17,7 @@ from hf_robustcse.attacks.text import Document, Edited, as_key
 
 UNKNOWN = "[UNK]"
 _OPENATTACK_UNKNOWN = "<UNK>"
+_BLOCK_CHARACTERS = 1 << 22
 
 
 @dataclass
@@ -53,12 +54,14 @@ class Attempt:
         goal: what is wanted.
         budget: queries at most, None for any number.
         draw: of whatever the recipe draws at random.
+        context: columns that the victim reads before those of the document.
     """
 
     victim: Service
     goal: Goal
     budget: int | None = None
     draw: random.Random = field(default_factory=random.Random)
+    context: tuple[str, ...] = ()
     queries: int = 0
 
     @property
@@ -71,7 +74,7 @@ class Attempt:
         if self.budget is not None:
             texts = texts[: self.budget - self.queries]
         self.queries += len(texts)
-        return (yield from ask(self.victim, [as_key(columns) for columns in texts]))
+        return (yield from ask(self.victim, [as_key((*self.context, *columns)) for columns in texts]))
 
 
 def attack(document: Document, recipe: Recipe, attempt: Attempt) -> Steps[Outcome]:
@@ -191,14 +194,46 @@ def _candidates(
     return sorted(candidates, key=lambda candidate: candidate.text)
 
 
+def substitute(document: Document, recipe: Recipe, draw: random.Random, share: float) -> Steps[Edited]:
+    """Replace some words at random by candidates of a recipe, whatever a victim would say: plain data augmentation.
+
+    Args:
+        document: the example.
+        recipe: its transformation, constraints and stop-words count, its ranking does not.
+        draw: of all choices.
+        share: of the free words that are no stop-words, in (0, 1]; at least one is replaced, if any can be.
+
+    Returns:
+        The text, which is the original where no word has a candidate.
+    """
+    current = original = Edited(document)
+    positions = [at for at in document.free if document.words[at] not in recipe.stopwords]
+    left = max(1, round(share * len(positions)))
+    for position in draw.sample(positions, len(positions)):
+        candidates = yield from _candidates(current, original, position, recipe, draw)
+        if candidates:
+            current, left = draw.choice(candidates), left - 1
+        if not left:
+            break
+    return current
+
+
 Ranking = Callable[[Edited, list[int], Recipe, Attempt], Steps[Sequence[int]]]
 
 
+def _blocks(original: Edited, positions: list[int]) -> Iterator[list[int]]:
+    """Positions in blocks, so that the texts of a long document are not all in memory at once."""
+    size = max(1, _BLOCK_CHARACTERS // max(1, len(original.text)))
+    return (positions[start : start + size] for start in range(0, len(positions), size))
+
+
 def _by_score(
-    original: Edited, positions: list[int], texts: Sequence[tuple[str, ...]], attempt: Attempt
+    original: Edited, positions: list[int], text_at: Callable[[int], tuple[str, ...]], attempt: Attempt
 ) -> Steps[list[float]]:
-    answers = yield from attempt.answers(texts)
-    scores = [attempt.goal.score(answer) for answer in answers]
+    scores: list[float] = []
+    for block in _blocks(original, positions):
+        answers = yield from attempt.answers([text_at(at) for at in block])
+        scores += map(attempt.goal.score, answers)
     return scores + [0.0] * (len(positions) - len(scores))
 
 
@@ -208,14 +243,13 @@ def _descending(positions: list[int], scores: Any) -> list[int]:
 
 def _delete(original: Edited, positions: list[int], recipe: Recipe, attempt: Attempt) -> Steps[Sequence[int]]:
     """By the score of the text without the word."""
-    scores = yield from _by_score(original, positions, [original.without(at) for at in positions], attempt)
-    return _descending(positions, scores)
+    return _descending(positions, (yield from _by_score(original, positions, original.without, attempt)))
 
 
 def _unknown(original: Edited, positions: list[int], recipe: Recipe, attempt: Attempt) -> Steps[Sequence[int]]:
     """By the score of the text with `[UNK]` for the word."""
-    texts = [original.with_word(at, UNKNOWN) for at in positions]
-    return _descending(positions, (yield from _by_score(original, positions, texts, attempt)))
+    scores = yield from _by_score(original, positions, lambda at: original.with_word(at, UNKNOWN), attempt)
+    return _descending(positions, scores)
 
 
 def _weighted(original: Edited, positions: list[int], recipe: Recipe, attempt: Attempt) -> Steps[Sequence[int]]:
@@ -223,19 +257,20 @@ def _weighted(original: Edited, positions: list[int], recipe: Recipe, attempt: A
 
     As in TextAttack the factors are scores, not differences of scores, and 0 for a word without candidates.
     """
-    texts = [original.with_word(at, UNKNOWN) for at in positions]
-    scores = np.asarray((yield from _by_score(original, positions, texts, attempt)), dtype=float)
+    found = yield from _by_score(original, positions, lambda at: original.with_word(at, UNKNOWN), attempt)
+    scores = np.asarray(found, dtype=float)
     if not positions:
         return []
     saliency = np.exp(scores - scores.max())
-    found = yield from together(_candidates(original, original, at, recipe, attempt.draw) for at in positions)
-    flat = [candidate.texts for candidates in found for candidate in candidates]
-    answers = iter((yield from attempt.answers(flat)))
     best = []
-    for candidates in found:
-        # The candidates stand first: zip would else take an answer of the next position before it ends.
-        values = [attempt.goal.score(answer) for _, answer in zip(candidates, answers, strict=False)]
-        best.append(max(values, default=0.0))
+    for block in _blocks(original, positions):
+        found = yield from together(_candidates(original, original, at, recipe, attempt.draw) for at in block)
+        flat = [candidate.texts for candidates in found for candidate in candidates]
+        answers = iter((yield from attempt.answers(flat)))
+        for candidates in found:
+            # The candidates stand first: zip would else take an answer of the next position before it ends.
+            values = [attempt.goal.score(answer) for _, answer in zip(candidates, answers, strict=False)]
+            best.append(max(values, default=0.0))
     return _descending(positions, saliency / saliency.sum() * best)
 
 

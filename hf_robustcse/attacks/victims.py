@@ -8,7 +8,7 @@ TextAttack as a model wrapper.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -130,12 +130,10 @@ class Classifier:
 
     def _tokens(self, texts: Sequence[Text]) -> tuple[list[dict[str, list[int]]], list[int]]:
         """The distinct inputs, and which of them each text is."""
-        reach = self.max_length * _CHARACTERS_PER_TOKEN  # what is further is cut off anyway, and would only cost time
-        if isinstance(texts[0], str):
-            columns: list[list[str]] = [[text[:reach] for text in texts]]
-        else:
-            columns = [[text[:reach] for text in column] for column in zip(*texts, strict=True)]
-        tokens = self.tokenizer(*columns, truncation=True, max_length=self.max_length)
+        columns = [texts] if isinstance(texts[0], str) else zip(*texts, strict=True)
+        seen = list(zip(*(within_reach(column, self.tokenizer, self.max_length) for column in columns), strict=True))
+        distinct = {columns: number for number, columns in enumerate(dict.fromkeys(seen))}
+        tokens = self.tokenizer(*map(list, zip(*distinct, strict=True)), truncation=True, max_length=self.max_length)
         places: dict[tuple[int, ...], int] = {}
         row_of, rows = [], []
         for i, ids in enumerate(tokens["input_ids"]):
@@ -144,7 +142,34 @@ class Classifier:
                 places[key] = len(rows)
                 rows.append({name: column[i] for name, column in tokens.items()})
             row_of.append(places[key])
-        return rows, row_of
+        return rows, [row_of[distinct[columns]] for columns in seen]
+
+
+def within_reach(texts: Sequence[str], tokenizer: Any, max_length: int) -> list[str]:
+    """Texts without what lies beyond the tokens that a model takes, which would only cost time.
+
+    A long text is cut at the white space behind 8 characters a token, if that much fills the model; else far behind.
+
+    Args:
+        texts: n texts.
+        tokenizer: a tokenizer of transformers.
+        max_length: tokens of an input.
+
+    Returns:
+        n texts of the same first `max_length` tokens.
+    """
+    if tokenizer.truncation_side != "right":
+        return list(texts)
+    out = [text[: max_length * _CHARACTERS_PER_TOKEN] for text in texts]
+    ends = {i: text.find(" ", max_length * 8) for i, text in enumerate(out) if len(text) > max_length * 8}
+    shorter = {i: out[i][:end] for i, end in ends.items() if end > 0}
+    if shorter:
+        distinct = list(dict.fromkeys(shorter.values()))
+        tokens = tokenizer(distinct, truncation=True, max_length=max_length)["input_ids"]
+        full = {text for text, ids in zip(distinct, tokens, strict=True) if len(ids) >= max_length}
+        for i, text in shorter.items():
+            out[i] = text if text in full else out[i]
+    return out
 
 
 def batches_of_tokens(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
@@ -208,23 +233,29 @@ def load_classifier(
 class _Remembered:
     """An encoder that embeds a text once, as long as it remembers it: one text of a pair comes again and again."""
 
-    def __init__(self, encode: Callable[[list[str]], Any], size: int = 20000) -> None:
+    def __init__(self, encode: Callable[[list[str]], Any], size: int = 20000, kept: Iterable[str] = ()) -> None:
         self.encode = encode
         self.size = size
         self._known: OrderedDict[str, np.ndarray] = OrderedDict()
+        self._kept = self._embed(list(dict.fromkeys(kept)))  # never forgotten
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        distinct = dict.fromkeys(texts)
-        if new := [text for text in distinct if text not in self._known]:
-            rows = self.encode(new)
-            rows = rows.detach().float().cpu().numpy() if isinstance(rows, torch.Tensor) else np.asarray(rows)
-            self._known.update(zip(new, rows, strict=True))
+        distinct = [text for text in dict.fromkeys(texts) if text not in self._kept]
+        self._known.update(self._embed([text for text in distinct if text not in self._known]))
         found = {text: self._known[text] for text in distinct}
         for text in distinct:
             self._known.move_to_end(text)
         while len(self._known) > self.size:
             self._known.popitem(last=False)
-        return np.stack([found[text] for text in texts]).astype(np.float64)
+        rows = [self._kept[text] if text in self._kept else found[text] for text in texts]
+        return np.stack(rows).astype(np.float64)
+
+    def _embed(self, texts: list[str]) -> dict[str, np.ndarray]:
+        if not texts:
+            return {}
+        rows = self.encode(texts)
+        rows = rows.detach().float().cpu().numpy() if isinstance(rows, torch.Tensor) else np.asarray(rows)
+        return dict(zip(texts, rows, strict=True))
 
 
 class EncoderWithHead:
@@ -271,13 +302,14 @@ class PairSimilarity:
 
     Args:
         encode: texts -> (n, d) embeddings.
+        untouched: texts that no attack changes; they are embedded here, once and for all.
     """
 
     batch_size = 4096
 
-    def __init__(self, encode: Callable[[list[str]], Any]) -> None:
+    def __init__(self, encode: Callable[[list[str]], Any], untouched: Iterable[str] = ()) -> None:
         self.model = encode
-        self._encode = _Remembered(encode)
+        self._encode = _Remembered(encode, kept=untouched)
 
     def __call__(self, pairs: Sequence[Text]) -> np.ndarray:
         """The cosines, in [-1, 1].

@@ -7,9 +7,7 @@ them. A row's perturbation depends on its texts, the operators and the seed alon
 from __future__ import annotations
 
 import json
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from datasets import Dataset, DatasetDict, List, Value, load_from_disk
 
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.operators import OPERATORS, perturb_row
+from hf_robustcse.files import whole_folder
 from hf_robustcse.synonyms import Synonyms, load_wordnet
 
 ADDED = ("operators", "row")
@@ -167,23 +166,13 @@ def save_robust_set(original: Dataset, perturbed: Dataset, folder: str | Path) -
     Raises:
         UserError: if the two differ in their rows, or the folder is there and holds something else.
     """
-    folder = Path(folder).absolute()
+    folder = Path(folder)
     if len(original) != len(perturbed) or "row" not in perturbed.column_names:
         raise UserError(f"a robust set of {len(original)} rows has as many and a column row: make it with robust_set")
     if folder.exists() and not _is_robust_set(folder):
         raise UserError(f"{folder} is there and is no robust set: name another folder")
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    except OSError as error:
-        raise UserError(f"cannot write {folder}: {error}") from error
-    try:
-        DatasetDict(zip(SPLITS, (original, perturbed), strict=True)).save_to_disk(temporary / "new")
-        if folder.exists():
-            folder.rename(temporary / "old")  # a folder cannot be put in the place of another that holds files
-        (temporary / "new").rename(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    with whole_folder(folder) as new:
+        DatasetDict(zip(SPLITS, (original, perturbed), strict=True)).save_to_disk(new)
 
 
 def load_robust_set(folder: str | Path) -> DatasetDict:

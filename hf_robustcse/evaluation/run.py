@@ -13,6 +13,7 @@ from hf_robustcse.distributed import on_first, rank
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation import pictures as drawing
 from hf_robustcse.evaluation import sts, transfer, uncertainty
+from hf_robustcse.evaluation.attacked_sets import evaluate_attacked_pairs, load_attacked_pairs
 from hf_robustcse.evaluation.baselines import whiten_tasks
 from hf_robustcse.evaluation.embedders import load_embedder
 from hf_robustcse.evaluation.geometry import evaluate_geometry
@@ -47,6 +48,7 @@ def run_evaluation(
     whitening: bool = False,
     whitening_text: str | Path | None = None,
     whitening_dim: int | None = None,
+    attacked_sets: Sequence[str | Path] = (),
     argv: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Evaluate a model, each distinct sentence encoded once over all tasks; prints the table.
@@ -79,11 +81,12 @@ def run_evaluation(
             it.
         whitening_text: a corpus to fit the whitening on, instead of the scored sentences.
         whitening_dim: how many dimensions the whitening keeps.
+        attacked_sets: folders of pairs that another model was attacked with (`attacked_sets.load_attacked_pairs`).
         argv: the command's words, for the record.
 
     Returns:
         What `results.json` holds, on every process: `results.base_results` with `tasks`, `averages` and `missing`, a
-        list of {`task`, `reason`}.
+        list of {`task`, `reason`}; and with attacked sets `attacked_sets`: name of the folder -> its scores.
 
     Raises:
         UserError: for an unknown task, absent or wrong data, or a model that cannot be loaded; nothing is written then.
@@ -101,6 +104,11 @@ def run_evaluation(
     if is_whitened(whitening, whitening_text, whitening_dim):
         if other := [name for name in tasks if name == "geometry" or name == "transfer" or transfer.find_task(name)]:
             raise UserError(f"--whitening is for STS tasks only: evaluate {', '.join(other)} without it")
+        if attacked_sets:
+            raise UserError("--whitening is for STS tasks only: evaluate attacked sets without it")
+    attacked = [load_attacked_pairs(folder) for folder in attacked_sets]
+    if len({pairs.name for pairs in attacked}) < len(attacked):
+        raise UserError("two attacked sets have the same name of their folder: rename one")
     classified = [name for name in tasks if name == "transfer" or transfer.find_task(name)]
     loaded, missing = load_tasks([name for name in tasks if name not in classified], data_dir, split, strict)
     if classified and split != "test":
@@ -113,7 +121,7 @@ def run_evaluation(
     embedder = load_embedder(
         model_name_or_path, pooling=pooling, max_seq_length=max_seq_length, batch_size=batch_size, device=device
     )
-    sets = [data.sentences for data in (*loaded, *rows, *filter(None, [geometry]))]
+    sets = [data.sentences for data in (*loaded, *rows, *filter(None, [geometry]), *attacked)]
     if probed is not None:
         sets += [probed.sentences, probed.perturbed]
     whitened = is_whitened(whitening, whitening_text, whitening_dim)
@@ -162,6 +170,8 @@ def run_evaluation(
         results["tasks"] = records
         results["averages"].update(averages)
         results["missing"] = missing + absent
+        if attacked:
+            results["attacked_sets"] = {pairs.name: evaluate_attacked_pairs(embeddings, pairs) for pairs in attacked}
         print(format_tables(results))
         if output_json is not None:
             write_json(output_json, results)
@@ -359,6 +369,11 @@ def format_tables(results: Mapping[str, Any]) -> str:
         averages = {"average": results["averages"]["transfer"], "without TREC": results["averages"]["transfer_6"]}
         if absent or any(value is not None for value in averages.values()):
             lines += [*(_row(name, value) for name, value in averages.items()), *absent]
+    for name, record in results.get("attacked_sets", {}).items():
+        lines += ["", f"attacked set {name}, made with {record['victim']}", _row("", "before", "after")]
+        lines.append(_row("Spearman x100", record["spearman_before"], record["spearman_after"]))
+        lines.append(_row("mean distance", record["distance_before"], record["distance_after"]))
+        lines.append(_row("transferred %", "", record["transferred"]))
     if geometry := results["tasks"].get("geometry"):
         if geometry["set"]:
             lines += ["", f"geometry of {geometry['set']}"]

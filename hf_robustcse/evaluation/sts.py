@@ -279,6 +279,22 @@ def load_sts(task: str, data_dir: str | Path | None, split: str = "test", *, che
     return data
 
 
+def load_sts_file(task: str, path: str | Path, split: str = "test") -> StsData:
+    """Load pairs on the scale of a task from one file, of any number.
+
+    Args:
+        task: a name that `parse_task` reads.
+        path: a file with the header `score sentence1 sentence2`, as for `load_sts`.
+        split: what its pairs are.
+
+    Raises:
+        UserError: for an unknown task, a malformed row (file and line named), or fewer than two pairs.
+    """
+    name, split = parse_task(task, split)
+    pairs = list(_read_file(Path(path), TASKS[name].lowest))
+    return _checked_data(TASKS[name], split, {Path(path).name: pairs}, str(path), check_rows=False)
+
+
 def _checked_data(
     task: StsTask, split: str, subsets: Mapping[str, list[Pair]], source: str, check_rows: bool
 ) -> StsData:

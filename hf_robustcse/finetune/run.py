@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ import datasets
 import transformers
 from transformers import AutoConfig, AutoTokenizer, Trainer, TrainingArguments, set_seed
 
-from hf_robustcse.distributed import rank, world_size
+from hf_robustcse.attacks.recipes import RECIPES
+from hf_robustcse.attacks.victims import Classifier
+from hf_robustcse.distributed import all_here, on_first, rank, world_size
 from hf_robustcse.errors import UserError
+from hf_robustcse.evaluation.attacked_sets import is_attacked_set, load_about, load_attacked_set, save_attacked_set
 from hf_robustcse.evaluation.embedders import saved_method
 from hf_robustcse.evaluation.hub import MissingData
 from hf_robustcse.evaluation.known_sets import KnownRobustSet
@@ -24,6 +28,16 @@ from hf_robustcse.evaluation.operators import OPERATORS
 from hf_robustcse.evaluation.results import base_results, command_line, library_versions
 from hf_robustcse.evaluation.robust_sets import invariance_rate, robust_set, save_robust_set
 from hf_robustcse.files import write_json
+from hf_robustcse.finetune.augment import (
+    KINDS,
+    RESOURCES,
+    Augmentation,
+    as_training_rows,
+    attacked,
+    make_augmentation,
+    substituted,
+    summary,
+)
 from hf_robustcse.finetune.kinds import Kind, make_kind
 from hf_robustcse.finetune.known import known_sets, score_known
 from hf_robustcse.finetune.tasks import POOLED, SOURCES, TASKS, Split, Task, find_task, load_split
@@ -80,6 +94,41 @@ class TaskArguments:
         default=None, metadata={"help": "File with tab-separated synonyms on each line, in place of WordNet."}
     )
     robust_seed: int = dataclasses.field(default=0, metadata={"help": "Seed of the robust set."})
+    augment: str = dataclasses.field(
+        default="none",
+        metadata={
+            "help": "Add rewritten training rows: da (random substitutions), adv (attacks on a model that is trained "
+            "without them first; it stays in OUTPUT_DIR/first-stage) or none."
+        },
+    )
+    augment_attack: list[str] | None = dataclasses.field(
+        default=None,
+        metadata={
+            "help": f"Attacks that rewrite the rows, in turn: {', '.join(RECIPES)} (default: pwws); da takes their "
+            "substitutions."
+        },
+    )
+    augment_share: float = dataclasses.field(
+        default=0.2, metadata={"help": "Part of the training rows that is drawn to be rewritten."}
+    )
+    augment_samples: int | None = dataclasses.field(
+        default=None, metadata={"help": "Draw so many rows, in place of a part of them."}
+    )
+    augment_synonyms: str | None = dataclasses.field(
+        default=None, metadata={"help": "File with tab-separated synonyms on each line, in place of WordNet."}
+    )
+    augment_word_neighbours: str | None = dataclasses.field(
+        default=None, metadata={"help": "Word vectors or a table of neighbours, for attacks that need them."}
+    )
+    augment_masked_lm: str | None = dataclasses.field(
+        default=None, metadata={"help": "Masked language model, for attacks that need one."}
+    )
+    augment_sentence_encoder: str | None = dataclasses.field(
+        default=None, metadata={"help": "Sentence encoder that judges similarity, for attacks that need one; or none."}
+    )
+    augment_pos_tagger: str | None = dataclasses.field(
+        default=None, metadata={"help": "nltk (default), a token-classification model, or none."}
+    )
     evaluate_only: bool = dataclasses.field(
         default=False, metadata={"help": "Score a model that was fine-tuned on this task before, without training."}
     )
@@ -136,15 +185,31 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
     for name in ("max_train_samples", "max_eval_samples"):
         if getattr(task, name) is not None and getattr(task, name) < 1:
             raise UserError(f"--{name} must be at least 1, not {getattr(task, name)}")
+    _check_augmentation(task)
     if task.evaluate_only and task.seeds:
         raise UserError("--evaluate_only scores one model: leave --seeds out")
     return Arguments(task, training, command_line(["run_finetune.py", *argv]))
+
+
+def _check_augmentation(options: TaskArguments) -> None:
+    if options.augment not in KINDS:
+        raise UserError(f"--augment must be one of {', '.join(KINDS)}, not {options.augment!r}")
+    for name in ("attack", "samples", *RESOURCES):
+        if options.augment == "none" and getattr(options, f"augment_{name}") is not None:
+            raise UserError(f"--augment_{name} needs --augment da or adv")
+    if options.augment != "none" and options.evaluate_only:
+        raise UserError("--evaluate_only does not train: leave --augment out")
+    if not 0 < options.augment_share <= 1:
+        raise UserError(f"--augment_share must be above 0 and at most 1, not {options.augment_share:g}")
+    if options.augment_samples is not None and options.augment_samples < 1:
+        raise UserError(f"--augment_samples must be at least 1, not {options.augment_samples}")
 
 
 @dataclasses.dataclass(frozen=True)
 class _Data:
     """What is trained on and what is scored, by its name in `results.json`, and what was not there."""
 
+    rows: datasets.Dataset | None
     train: datasets.Dataset | None
     trained_on: list[dict[str, Any]]
     scored: dict[str, Split]
@@ -176,13 +241,14 @@ def run(arguments: Arguments) -> dict[str, Any]:
     seeds = options.seeds or [training.seed]
     if len(set(seeds)) < len(seeds):
         raise UserError(f"--seeds {' '.join(map(str, seeds))} names a seed twice")
-    tokenizer, length = _tokenizer(options, task)
+    tokenizer, length = load_tokenizer(options, task)
     kind = make_kind(task, tokenizer, length)
+    plan = _augmentation(options, task)
     data = _load(options, task, kind)
     if options.seeds is None:
-        return _run_one(arguments, task, kind, data)
+        return _run_one(arguments, task, kind, data, plan)
     root = Path(training.output_dir)
-    results = run_seeds(arguments, seeds, lambda one: _run_one(one, task, kind, data))
+    results = run_seeds(arguments, seeds, lambda one: _run_one(one, task, kind, data, plan))
     summary = {**results[0], "model": str(root), "seed": None, "seeds": seeds}
     summary["tasks"] = {
         name: _over_seeds([result["tasks"][name] for result in results]) for name in results[0]["tasks"]
@@ -209,7 +275,7 @@ def _over_seeds(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return merged | {"seeds": len(records)}
 
 
-def _tokenizer(options: TaskArguments, task: Task) -> tuple[Any, int]:
+def load_tokenizer(options: TaskArguments, task: Task) -> tuple[Any, int]:
     """The tokenizer, and the length of an input that the encoder takes."""
     name = options.model_name_or_path or str(EMBEDDED_ENCODER)
     try:
@@ -254,7 +320,7 @@ def _load(options: TaskArguments, task: Task, kind: Kind) -> _Data:
         raise UserError(missing[-1]["reason"])
     if missing and rank() == 0:
         print(*(f"MISSING {entry['reason']}" for entry in missing), sep="\n", file=sys.stderr)
-    train, trained_on = None, []
+    rows, train, trained_on = None, None, []
     if parts:
         rows = datasets.concatenate_datasets([part.rows for part in parts])
         if options.max_train_samples is not None and options.max_train_samples < len(rows):
@@ -290,7 +356,21 @@ def _load(options: TaskArguments, task: Task, kind: Kind) -> _Data:
     known = known_sets(task, options.data_dir, options.robust_sets)
     for one in known:
         say(f"score: {one.name} {one.split}, {len(one.dataset)} rows")
-    return _Data(train, trained_on, scored, robust, known, missing)
+    return _Data(rows, train, trained_on, scored, robust, known, missing)
+
+
+def _augmentation(options: TaskArguments, task: Task) -> Augmentation | None:
+    """How training rows are added, with all that the attacks need; None for not at all."""
+    if options.augment == "none":
+        return None
+    return make_augmentation(
+        task,
+        options.augment,
+        options.augment_attack or ["pwws"],
+        {name: getattr(options, f"augment_{name}") for name in RESOURCES},
+        samples=options.augment_samples,
+        share=options.augment_share,
+    )
 
 
 def _sample(part: Split, size: int) -> Split:
@@ -321,7 +401,12 @@ def _operators(options: TaskArguments, task: Task) -> tuple[list[str], Synonyms 
         return [name for name in chosen if name != "synonyms"], None
 
 
-def _load_model(options: TaskArguments, kind: Kind, seed: int) -> Any:
+def load_model(options: TaskArguments, kind: Kind, seed: int) -> Any:
+    """The encoder under a new head drawn from the seed, or with `evaluate_only` the fine-tuned model.
+
+    Raises:
+        UserError: if it cannot be loaded.
+    """
     name = options.model_name_or_path or str(EMBEDDED_ENCODER)
     set_seed(seed)  # the head is new
     wanted = kind.config()
@@ -343,7 +428,7 @@ def _load_model(options: TaskArguments, kind: Kind, seed: int) -> Any:
     return model
 
 
-def _manifest(arguments: Arguments, task: Task, kind: Kind, data: _Data) -> dict[str, Any]:
+def _manifest(arguments: Arguments, task: Task, kind: Kind, data: _Data, plan: Augmentation | None) -> dict[str, Any]:
     options, training = arguments.task, arguments.training
     return {
         # What must be equal for a resumed run to be the same run.
@@ -358,6 +443,7 @@ def _manifest(arguments: Arguments, task: Task, kind: Kind, data: _Data) -> dict
             "num_train_epochs": training.num_train_epochs,
             "max_steps": training.max_steps,
             "seed": training.seed,
+            "augment": None if plan is None else plan.identity,
         },
         "command": arguments.command,
         "arguments": {"task": dataclasses.asdict(options), "training": training.to_dict()},
@@ -365,10 +451,52 @@ def _manifest(arguments: Arguments, task: Task, kind: Kind, data: _Data) -> dict
     }
 
 
-def _run_one(arguments: Arguments, task: Task, kind: Kind, data: _Data) -> dict[str, Any]:
+def _augment(
+    plan: Augmentation,
+    kind: Kind,
+    rows: datasets.Dataset,
+    training: FinetuningArguments,
+    first_stage: Callable[[], Any],
+) -> tuple[datasets.Dataset, dict[str, Any]]:
+    """The training rows to add, and what the results say of them; they are saved beside the run, and made once.
+
+    Args:
+        plan: what is done.
+        kind: of the task.
+        rows: the training set.
+        training: of the run.
+        first_stage: the model that is attacked, trained without the added rows.
+    """
+    saved = Path(training.output_dir) / "augmented"
+    if not on_first(lambda: is_attacked_set(saved)):
+        numbers = plan.draw(len(rows), training.seed)
+        attacks = ", ".join(recipe.name for recipe in plan.recipes)
+        if plan.kind == "da":
+            found = added = substituted(plan, rows, numbers, training.seed)
+        else:
+            victim = Classifier(first_stage(), kind.tokenizer, max_length=kind.max_length)
+            say(f"attacking {len(numbers)} training rows: {attacks}")
+            found = attacked(plan, rows, numbers, training.seed, victim, Path(training.output_dir) / "first-stage")
+            added = [row for row in found if row["status"] == "succeeded"]
+        if not added:
+            raise UserError(
+                f"--augment {plan.kind}: none of {len(numbers)} rows could be rewritten by {attacks}: draw more rows "
+                "(--augment_samples), or name another attack (--augment_attack)"
+            )
+        if training.should_save:
+            about = {"title": f"Training rows of {kind.task.name}, rewritten", **summary(plan, found, len(numbers))}
+            save_attacked_set(added, saved, about={**about, "seed": training.seed}, split="train")
+        all_here()
+    added = load_attacked_set(saved)
+    say(f"train: {len(added)} rewritten rows on top: {saved}")
+    about = {**load_about(saved), "rows": len(added), "set": str(saved)}
+    return as_training_rows(plan, added.to_list(), rows), about
+
+
+def _run_one(arguments: Arguments, task: Task, kind: Kind, data: _Data, plan: Augmentation | None) -> dict[str, Any]:
     options, training = arguments.task, arguments.training
     folder = Path(training.output_dir)
-    model = _load_model(options, kind, training.seed)
+    model = load_model(options, kind, training.seed)
     dev = next((name for name, part in data.scored.items() if part.split.startswith("dev")), None)
     if training.eval_strategy != "no" and dev is None:
         raise UserError(f"--eval_strategy {training.eval_strategy}: {task.name} has no dev set here; leave it out")
@@ -378,21 +506,48 @@ def _run_one(arguments: Arguments, task: Task, kind: Kind, data: _Data) -> dict[
         rows = data.scored[dev].rows
         return kind.scores(kind.predictions(output.predictions, features[dev], rows), rows)
 
-    trainer = Trainer(
-        model,
-        training,
-        train_dataset=data.train,
-        eval_dataset=features[dev] if dev else None,
-        data_collator=kind.collator(),
-        processing_class=kind.tokenizer,
-        compute_metrics=compute_metrics,
-    )
-    record = _earlier_training(options)
+    def trainer_of(model: Any, training: FinetuningArguments, train: datasets.Dataset | None) -> Trainer:
+        return Trainer(
+            model,
+            training,
+            train_dataset=train,
+            eval_dataset=features[dev] if dev else None,
+            data_collator=kind.collator(),
+            processing_class=kind.tokenizer,
+            compute_metrics=compute_metrics,
+        )
+
+    def first_stage() -> Any:
+        """The model that is trained on the data as they are; it is kept, with its checkpoints, beside the run."""
+        own = folder / "first-stage"
+        begun, finished = on_first(lambda: [(own / name).is_file() for name in ("manifest.json", "training.json")])
+        if not finished:
+            mine = copy.deepcopy(training)
+            mine.output_dir, mine.resume_from_checkpoint = str(own), "last" if begun else None
+            say("first stage: the model that is attacked")
+            start, _ = resume_point(mine, manifest)
+            if mine.should_save:
+                write_json(own / "manifest.json", manifest)
+            first = trainer_of(load_model(options, kind, training.seed), mine, data.train)
+            output = first.train(resume_from_checkpoint=start)
+            first.save_model(str(own))
+            if mine.should_save:
+                (own / "training_args.bin").unlink(missing_ok=True)  # a pickle
+                write_json(own / "training.json", {"steps": first.state.global_step, "loss": output.training_loss})
+            all_here()
+        return kind.auto.from_pretrained(own, dtype="float32").to(training.device)
+
+    train, augmented, record = data.train, None, _earlier_training(options)
     if not options.evaluate_only:
-        manifest = _manifest(arguments, task, kind, data)
+        manifest = _manifest(arguments, task, kind, data, plan)
         checkpoint, _ = resume_point(training, manifest)
         if training.should_save:
             write_json(folder / "manifest.json", manifest)
+        if plan is not None:
+            rows, augmented = _augment(plan, kind, data.rows, training, first_stage)
+            train = datasets.concatenate_datasets([data.train, kind.train_features(rows)])
+    trainer = trainer_of(model, training, train)
+    if not options.evaluate_only:
         started = time.perf_counter()
         output = trainer.train(resume_from_checkpoint=checkpoint)
         record = {
@@ -402,8 +557,10 @@ def _run_one(arguments: Arguments, task: Task, kind: Kind, data: _Data) -> dict[
             "seconds": round(time.perf_counter() - started, 1),
             "loss": output.training_loss,
             "on": data.trained_on,
-            "rows": len(data.train),
+            "rows": len(train),
         }
+        if augmented is not None:
+            record["augmented"] = augmented
         trainer.save_model(str(folder))
         if training.should_save:
             (folder / "training_args.bin").unlink(missing_ok=True)  # a pickle; the manifest has the arguments

@@ -165,6 +165,14 @@ SOURCES: dict[str, Source] = {
         Source("DialogRE", "dialogre", {"train": 5963, "dev": 1928, "test": 1858}, columns=("dialogue",), labels=(),
                kind="dialogre",),
         Source(
+            "MR",
+            "transfer/MR",
+            {"all": 10662},  # there is no split
+            columns=("text",),
+            labels=SENTIMENT,
+            hub=HubSet("cornell-movie-review-data/rotten_tomatoes", {"all": ("train", "validation", "test")}),
+        ),
+        Source(
             "IMDB",
             "classification/IMDB",
             {"train": 25000, "test": 25000},
@@ -402,12 +410,22 @@ def _find_file(source: Source, split: str, data_dir: Path) -> Path:
 
 def _read_rows(source: Source, path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a .jsonl, .tsv or .csv file."""
+    for where, record in read_records(path):
+        yield checked_row(source, record, where)
+
+
+def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of a .jsonl, .tsv or .csv file as they are, each with where it is (file and line).
+
+    Raises:
+        UserError: for a malformed file.
+    """
     if ".json" in path.suffixes or ".jsonl" in path.suffixes:
         records = ((number, record) for number, record in json_records(path) if record is not None)
     else:
         records = _table(path)
     for number, record in records:
-        yield _checked(source, record, f"{path}, line {number}")
+        yield f"{path}, line {number}", record
 
 
 def _table(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
@@ -431,14 +449,26 @@ def _read_hub(source: Source, split: str) -> tuple[str, list[dict[str, Any]]]:
         if source.kind == "squad":
             return origin, [_question(record, where) for where, record in records]
         # -1: the annotators of SNLI did not agree
-        return origin, [_checked(source, record, where) for where, record in records if record["label"] != -1]
+        return origin, [checked_row(source, record, where) for where, record in records if record["label"] != -1]
 
     sources = [] if source.hub is None else [source.hub]
     return read_hub(f"{source.name} {split}", sources, split, columns, parse, how_to_get(source, split))
 
 
-def _checked(source: Source, record: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """A row with its columns under our names."""
+def checked_row(
+    source: Source, record: Mapping[str, Any], where: str, tidy: Callable[[str, str], str] = clean
+) -> dict[str, Any]:
+    """A row with its columns under our names.
+
+    Args:
+        source: whose columns and labels it must have.
+        record: the row, under those names or the usual others.
+        where: it is, for messages.
+        tidy: what is done to each text, given also `where`.
+
+    Raises:
+        UserError: for a column that is missing, or a label that does not exist.
+    """
     row: dict[str, Any] = {}
     for column in (*source.columns, "label"):
         name = next((name for name in (column, *_ALIASES[column]) if name in record), None)
@@ -448,7 +478,7 @@ def _checked(source: Source, record: Mapping[str, Any], where: str) -> dict[str,
     for column in source.columns:
         if not isinstance(row[column], str):
             raise UserError(f"{where}: the {column} is not a text")
-        row[column] = clean(row[column], where)
+        row[column] = tidy(row[column], where)
     label = row["label"]
     try:
         row["label"] = int(label) if source.labels else float(label)

@@ -1,0 +1,1 @@
+"""The attack command without its command line: examples, victims trained on the spot, attacks that resume, pictures."""
