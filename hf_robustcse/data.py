@@ -586,12 +586,12 @@ def _open(path: Path) -> BinaryIO:
     return gzip.open(path) if path.name.lower().endswith(".gz") else open(path, "rb")
 
 
-def _lines(path: Path) -> Iterator[str]:
+def _lines(path: Path, nul: bool = False) -> Iterator[str]:
     r"""The lines of a UTF-8 file with their ends; only `\n` ends a line (`str.splitlines` knows ten others)."""
     try:
         with _open(path) as file:
             for number, raw in enumerate(file, start=1):
-                if b"\0" in raw:
+                if b"\0" in raw and not nul:
                     raise _bad_line(path, number, "holds a NUL byte; is this a binary file? Save text as UTF-8")
                 try:
                     line = raw.decode("utf-8")
@@ -602,21 +602,22 @@ def _lines(path: Path) -> Iterator[str]:
         raise _unreadable(path, error) from None
 
 
-def table_records(path: Path) -> Iterator[tuple[int, list[str]]]:
+def table_records(path: Path, *, nul: bool = False) -> Iterator[tuple[int, list[str]]]:
     """(line number, fields) of each record of a .csv or .tsv file, the header first.
 
     Args:
         path: the file, in UTF-8; `.gz` is unpacked.
+        nul: whether a NUL is a character as any other; else it is taken for the mark of a binary file.
 
     Raises:
         UserError: naming file and line, if it cannot be read.
     """
     if _extension(path) == ".tsv":
-        for number, line in enumerate(_lines(path), start=1):
+        for number, line in enumerate(_lines(path, nul), start=1):
             yield number, line.rstrip("\r\n").split("\t")
         return
     # `strict`: a quote that is never closed is an error instead of a field that swallows the rest of the file.
-    reader = csv.reader(_lines(path), strict=True)
+    reader = csv.reader(_lines(path, nul), strict=True)
     while True:
         number = reader.line_num + 1
         try:

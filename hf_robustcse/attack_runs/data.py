@@ -267,7 +267,7 @@ def _records(path: Path) -> list[tuple[str, dict[str, Any]]]:
         raise UserError(f"there is no file {path}")
     if not any(path.name.lower().removesuffix(".gz").endswith(suffix) for suffix in SUFFIXES):
         raise UserError(f"{path}: a .tsv, .csv or .jsonl file with a header (also .gz) is needed; the name says which")
-    return list(read_records(path))
+    return list(read_records(path, nul=True))
 
 
 def _as_it_is(text: str, where: str) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 from hf_robustcse.attack_runs.arguments import Options
 from hf_robustcse.attacks import Recipe
 from hf_robustcse.attacks.recipes import build_recipe, recipe_parameters
 from hf_robustcse.attacks.resources import Resources
 from hf_robustcse.errors import UserError
+from hf_robustcse.files import sha256_file
 
 
 def make_recipes(options: Options) -> list[Recipe]:
@@ -28,6 +30,12 @@ def make_recipes(options: Options) -> list[Recipe]:
         except UserError as error:
             raise UserError(f"--attack {name}: {error}") from error
     return recipes
+
+
+def resource_files(options: Options) -> dict[str, str]:
+    """The SHA-256 of each resource that is a file, by its name."""
+    named = (getattr(options, field.name) for field in dataclasses.fields(Resources) if field.init)
+    return {str(name): sha256_file(name) for name in named if name is not None and Path(name).is_file()}
 
 
 def _parameters(options: Options) -> dict[str, dict[str, str]]:

@@ -84,7 +84,6 @@ class Log:
 
     def __init__(self, folder: Path, name: str) -> None:
         self.path = folder / f"{name}.jsonl"
-        self._parts = (folder, f"{name}.part-*.jsonl")
         self._folder, self._name = folder, name
 
     def part(self, process: int) -> Path:

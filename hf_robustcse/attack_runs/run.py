@@ -15,7 +15,7 @@ from hf_robustcse.attack_runs.arguments import Options
 from hf_robustcse.attack_runs.data import LOADERS, Attacked, Choice, find_task, load_attacked
 from hf_robustcse.attack_runs.figure import draw_files
 from hf_robustcse.attack_runs.page import write_page
-from hf_robustcse.attack_runs.parts import make_recipes
+from hf_robustcse.attack_runs.parts import make_recipes, resource_files
 from hf_robustcse.attack_runs.records import Log, Writer, record_of, summarise
 from hf_robustcse.attack_runs.victims import Plan, VictimOptions, plan_victim
 from hf_robustcse.attacks import Recipe, attack_examples
@@ -126,7 +126,7 @@ def _victim_options(options: Options) -> VictimOptions:
 
 
 def _manifest(options: Options, attacked: Attacked, recipes: list[Recipe], plan: Plan) -> dict[str, Any]:
-    """What was asked for; `attack` and each recipe must be equal for a run to go on."""
+    """What was asked for; `attack`, each recipe and each file must be equal for a run to go on."""
     manifest = {
         "attack": {
             "task": attacked.task,
@@ -136,6 +136,7 @@ def _manifest(options: Options, attacked: Attacked, recipes: list[Recipe], plan:
             "query_budget": options.query_budget,
         },
         "recipes": {recipe.name: recipe.describe() for recipe in recipes},
+        "files": resource_files(options),
         "origin": attacked.origin,
         "chosen": attacked.chosen,
         "model": options.model_name_or_path,
@@ -156,11 +157,14 @@ def _settle(folder: Path, manifest: dict[str, Any], overwrite: bool) -> dict[str
     if other:
         for name, value in manifest["attack"].items():
             if other["attack"].get(name) != value:
-                raise _differs(folder, name, other["attack"].get(name), value)
+                raise _differs(folder, name.replace("_", " "), other["attack"].get(name), value)
         for name, value in manifest["recipes"].items():
             if other["recipes"].get(name, value) != value:
                 raise _differs(folder, f"recipe {name}", other["recipes"][name], value)
-        manifest = {**manifest, "recipes": other["recipes"] | manifest["recipes"]}
+        for name, value in manifest["files"].items():
+            if other["files"].get(name, value) != value:
+                raise _differs(folder, Path(name).name, other["files"][name], value)
+        manifest = {**manifest, **{key: other[key] | manifest[key] for key in ("recipes", "files")}}
     try:
         write_json(folder / _MANIFEST, manifest)
     except OSError as error:
@@ -177,7 +181,7 @@ def _differs(folder: Path, name: str, before: Any, now: Any) -> UserError:
             if before.get(key) != now.get(key)
         )
     return UserError(
-        f"--output_dir {folder} holds an attack with another {name.replace('_', ' ')} ({str(before)[:60]}, now "
+        f"--output_dir {folder} holds an attack with another {name} ({str(before)[:60]}, now "
         f"{str(now)[:60]}): choose a new folder, or pass --overwrite_output_dir"
     )
 
@@ -274,6 +278,7 @@ def _finish(
         "query_budget": options.query_budget,
         "seed": options.seed,
         "recipe": recipe.describe(),
+        "resources": resource_files(options),
         "file": log.path.name,
     }
     if attacked.classification is None:

@@ -44,7 +44,6 @@ from hf_robustcse.files import write_json
 from hf_robustcse.finetune.kinds import Kind
 from hf_robustcse.finetune.run import FinetuningArguments, TaskArguments, load_model, load_tokenizer
 
-KINDS = ("auto", "classifier", "probe", "finetuned")
 _HELD_OUT = 0.1
 _FINISHED = "victim.json"
 
@@ -55,7 +54,7 @@ class VictimOptions:
 
     Attributes:
         model_name_or_path: a fine-tuned classifier, or an encoder.
-        kind: one of `KINDS`; `auto` takes a classifier as it is and trains a probe on an encoder.
+        kind: one of `arguments.VICTIMS`; `auto` takes a classifier as it is and trains a probe on an encoder.
         pooling: of a plain encoder under a probe, as in `load_embedder`.
         train_file, data_dir, max_train_samples: as in `load_training`.
         max_seq_length: tokens of an input; None for what the model takes.

@@ -414,8 +414,12 @@ def _read_rows(source: Source, path: Path) -> Iterator[dict[str, Any]]:
         yield checked_row(source, record, where)
 
 
-def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_records(path: Path, *, nul: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
     """The rows of a .jsonl, .tsv or .csv file as they are, each with where it is (file and line).
+
+    Args:
+        path: the file.
+        nul: as in `data.table_records`.
 
     Raises:
         UserError: for a malformed file.
@@ -423,13 +427,13 @@ def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     if ".json" in path.suffixes or ".jsonl" in path.suffixes:
         records = ((number, record) for number, record in json_records(path) if record is not None)
     else:
-        records = _table(path)
+        records = _table(path, nul)
     for number, record in records:
         yield f"{path}, line {number}", record
 
 
-def _table(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    lines = table_records(path)
+def _table(path: Path, nul: bool) -> Iterator[tuple[int, dict[str, str]]]:
+    lines = table_records(path, nul=nul)
     _, header = next(lines, (0, []))
     if len(set(header)) < len(header):
         raise UserError(f"{path}, line 1: a column is named twice")

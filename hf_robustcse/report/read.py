@@ -58,7 +58,7 @@ class Value:
         seeds: number of seeds behind it.
         data: checksum of the rows scored, None where it was not recorded.
         protocol: how it was scored, None where that was not recorded.
-        low: lower end of its 95 % interval over resampled pairs, if there is one.
+        low: lower end of its 95 % interval over resampled pairs or examples, if there is one.
         high: upper end.
     """
 

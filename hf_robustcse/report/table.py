@@ -137,7 +137,7 @@ def build(rows: Sequence[Row], comparisons: Sequence[Comparison] = ()) -> Table:
     if any("±" in cell.text for line in lines for cell in line.cells):
         notes.append("Mean ± standard deviation over seeds, their number in brackets.")
     if any(cell.value and cell.value.low is not None for line in lines for cell in line.cells):
-        notes.append("In square brackets: 95 % interval over resampled pairs.")
+        notes.append("In square brackets: 95 % interval, over resampled pairs; of attacks, Wilson's over the examples.")
     if any(cell.best for line in lines for cell in line.cells):
         notes.append(
             "Bold: the best of a column among values of the same data, split and protocol; it says nothing of "

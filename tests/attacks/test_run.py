@@ -131,7 +131,7 @@ def test_of_nli_only_the_hypothesis_changes(ground, tmp_path, monkeypatch):
     make_classifier(tmp_path / "nli", num_labels=3)
     texts = [text for _, text in rows(24, words=5)]
     lines = (f'{{"label": {i % 3}, "premise": "{a}", "hypothesis": "{b}"}}' for i, (a, b) in
-             enumerate(zip(texts, texts[1:])))  # fmt: skip
+             enumerate(zip(texts, texts[1:], strict=False)))  # fmt: skip
     (tmp_path / "snli.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     words = common(ground)
     words[1], words[3], words[5] = tmp_path / "nli", "snli", tmp_path / "snli.jsonl"
@@ -164,8 +164,17 @@ def test_rows_of_a_task_of_ones_own(ground, tmp_path, monkeypatch):
 
 def test_poisoned_examples_hold_up_nobody(ground, tmp_path, monkeypatch):
     good = rows(12)
-    poison = ["", " ", "\U0001f600 \U0001f468\u200d\U0001f469\u200d\U0001f467 dog", "the \0 dog \x1b[31m", "\u202eالكلب يركض dog",
-              "<script>alert(1)</script> & <b>dog</b>", "a" * 30000, " ".join(text for _, text in rows(1250, seed=5))]  # fmt: skip
+    giant = " ".join(text for _, text in rows(1250, seed=5))
+    poison = [
+        "",
+        " ",
+        "\U0001f600 \U0001f468\u200d\U0001f469\u200d\U0001f467 dog",
+        "the \0 dog \x1b[31m",
+        "\u202eالكلب يركض dog",
+        "<script>alert(1)</script> & <b>dog</b>",
+        "a" * 30000,
+        giant,
+    ]
     examples = [*({"label": i % 2, "text": text} for i, text in enumerate(poison * 2)),
                 *({"label": label, "text": text} for label, text in good)]  # fmt: skip
     examples[8:16] = [{"label": 1 - line["label"], "text": line["text"]} for line in examples[:8]]
@@ -184,8 +193,8 @@ def test_poisoned_examples_hold_up_nobody(ground, tmp_path, monkeypatch):
     started = time.perf_counter()
     assert attack(monkeypatch, *words, "--output_dir", tmp_path / "out") == 0
     assert time.perf_counter() - started < 120
-    giant = next(i for i in (7, 15) if records(tmp_path / "out")[i]["status"] != "skipped")
-    assert order.index(giant) == len(order) - 1  # all others ended before it
+    longest = next(i for i in (7, 15) if records(tmp_path / "out")[i]["status"] != "skipped")
+    assert order[-1] == longest and len(giant.split()) == 10000  # all others ended before it
     lines = records(tmp_path / "out")
     assert [line["original"]["text"] for line in lines] == [line["text"] for line in examples]
     words[5] = write_rows(tmp_path / "good.tsv", good)
@@ -202,6 +211,23 @@ def test_poisoned_examples_hold_up_nobody(ground, tmp_path, monkeypatch):
     Page().feed(page)
     assert "script" not in Page.tags and "b" not in Page.tags and "mark" in Page.tags
     assert not re.search("[\0\x1b\u202e]", page)
+
+
+def test_a_nul_byte_in_a_table_is_a_character(ground, tmp_path, monkeypatch):
+    write_rows(tmp_path / "nul.tsv", [(0, "the \0 dog"), *rows(5)])
+    words = common(ground)
+    words[5] = tmp_path / "nul.tsv"
+    assert attack(monkeypatch, *words, "--output_dir", tmp_path / "out") == 0
+    assert records(tmp_path / "out")[0]["original"] == {"text": "the \0 dog"}
+
+
+def test_a_resource_that_changed_is_another_attack(ground, tmp_path, monkeypatch, capsys):
+    words = common(ground)
+    words[9] = make_synonyms(tmp_path / "synonyms.txt")
+    assert attack(monkeypatch, *words, "--output_dir", tmp_path / "out") == 0
+    make_synonyms(tmp_path / "synonyms.txt", words=9)
+    assert attack(monkeypatch, *words, "--output_dir", tmp_path / "out") == 2
+    assert "another synonyms.txt" in capsys.readouterr().err
 
 
 def test_the_figures_of_hand_made_records():
