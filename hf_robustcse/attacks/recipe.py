@@ -56,6 +56,7 @@ class Recipe:
         transformation: makes the candidates.
         constraints: applied in order.
         ranking: of the positions: delete, unk, weighted-saliency or random.
+        search: greedy (`search.attack`), or in-order, which has a ranking of its own.
         stopwords: words that are never touched; the case counts.
         departures: from the paper, a sentence each.
     """
@@ -65,6 +66,7 @@ class Recipe:
     transformation: Transformation
     constraints: tuple[Constraint, ...] = ()
     ranking: str = "delete"
+    search: str = "greedy"
     stopwords: Set[str] = frozenset()
     departures: tuple[str, ...] = ()
 
@@ -73,6 +75,7 @@ class Recipe:
         return {
             "recipe": self.name,
             "source": self.source,
+            "search": self.search,
             "ranking": self.ranking,
             "transformation": self.transformation.describe(),
             "constraints": [constraint.describe() for constraint in self.constraints],

@@ -1,4 +1,4 @@
-"""How an attack goes through a text: the greedy search with word importance ranking that the recipes share."""
+"""How an attack goes through a text: greedily by word importance, which nearly all recipes share, or in one order."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from hf_robustcse.attacks.recipe import Recipe
 from hf_robustcse.attacks.text import Document, Edited, as_key
 
 UNKNOWN = "[UNK]"
+_OPENATTACK_UNKNOWN = "<UNK>"
 
 
 @dataclass
@@ -76,11 +77,6 @@ class Attempt:
 def attack(document: Document, recipe: Recipe, attempt: Attempt) -> Steps[Outcome]:
     """Attack one example.
 
-    Positions are ranked once, on the original text, and visited once each, the most important first. At each the best
-    candidate replaces the current text if its score is higher; when candidates reach the goal, the most similar one by
-    the recipe's sentence encoder, or else the one of the highest score, ends the search (TextAttack's
-    GreedyWordSwapWIR).
-
     Args:
         document: the example.
         recipe: the parts of the attack.
@@ -91,19 +87,33 @@ def attack(document: Document, recipe: Recipe, attempt: Attempt) -> Steps[Outcom
     """
     goal, original = attempt.goal, Edited(document)
     (before,) = yield from attempt.answers([original.texts])
-    score = goal.score(before)
-
-    def outcome(status: str, state: Edited, answer: np.ndarray, value: float, over: bool = False) -> Outcome:
-        return Outcome(status, document, state, before, answer, score, value, attempt.queries, over)
-
     if goal.reached(before):
-        return outcome("skipped", original, before, score)
-    positions = [at for at in document.free if document.words[at] not in recipe.stopwords]
+        status, state, after, over = "skipped", original, before, False
+    else:
+        state, after, over = yield from SEARCHES[recipe.search](original, before, recipe, attempt)
+        status = "succeeded" if goal.reached(after) else "failed"
+        over = over and status == "failed"
+    return Outcome(status, document, state, before, after, goal.score(before), goal.score(after), attempt.queries, over)
+
+
+Found = tuple[Edited, np.ndarray, bool]
+"""The best text, the victim's answer to it, and whether the budget was used up."""
+
+
+def _greedy(original: Edited, before: np.ndarray, recipe: Recipe, attempt: Attempt) -> Steps[Found]:
+    """Greedy search with word importance ranking (TextAttack's GreedyWordSwapWIR).
+
+    Positions are ranked once, on the original text, and visited once each, the most important first. At each the best
+    candidate replaces the current text if its score is higher; when candidates reach the goal, the most similar one by
+    the recipe's sentence encoder, or else the one of the highest score, ends the search.
+    """
+    goal = attempt.goal
+    positions = _open_positions(original.document, recipe)
     order = yield from RANKINGS[recipe.ranking](original, positions, recipe, attempt)
-    current, answer, best = original, before, score
+    current, answer, best = original, before, goal.score(before)
     for position in order:
         if attempt.over:
-            return outcome("failed", current, answer, best, over=True)
+            return current, answer, True
         candidates = yield from _candidates(current, original, position, recipe, attempt.draw)
         if not candidates:
             continue
@@ -116,8 +126,56 @@ def attack(document: Document, recipe: Recipe, attempt: Attempt) -> Steps[Outcom
             successes = takewhile(lambda triple: goal.reached(triple[1]), scored)
             if current.similarity is not None:
                 current, answer, best = max(successes, key=lambda triple: triple[0].similarity)
-            return outcome("succeeded", current, answer, best)
-    return outcome("failed", current, answer, best, over=attempt.over)
+            return current, answer, False
+    return current, answer, attempt.over
+
+
+def _in_order(original: Edited, before: np.ndarray, recipe: Recipe, attempt: Attempt) -> Steps[Found]:
+    """The search of OpenAttack's PWWS.
+
+    On the lower-cased text the best candidate of each word is chosen once, and the words are ranked by
+    softmax(saliency) x gain, both as rises of the score. Then they are replaced in this order, a query each, whether
+    that helps or not, until the goal is reached.
+    """
+    goal, document = attempt.goal, original.document
+    columns = zip(document.names, document.texts, strict=True)
+    lowered = {name: text if name in document.frozen else text.lower() for name, text in columns}
+    current = start = Edited(Document(lowered, document.frozen))
+    answers = yield from attempt.answers([start.texts])
+    if not answers:
+        return original, before, True
+    answer, base = answers[0], goal.score(answers[0])
+    positions = _open_positions(start.document, recipe)
+    found = yield from together(_candidates(start, start, at, recipe, attempt.draw) for at in positions)
+    choices = {at: candidates for at, candidates in zip(positions, found, strict=True) if candidates}
+    unknown = [start.with_word(at, _OPENATTACK_UNKNOWN) for at in choices]
+    saliency = np.array((yield from _by_score(start, list(choices), unknown, attempt))) - base
+    flat = [candidate.texts for candidates in choices.values() for candidate in candidates]
+    scores = map(goal.score, (yield from attempt.answers(flat)))
+    best, gains = {}, []
+    for at, candidates in choices.items():
+        scored = [(score, candidate.word(at)) for candidate, score in zip(candidates, scores, strict=False)]
+        score, best[at] = max(scored, key=lambda pair: pair[0], default=(base, start.word(at)))
+        gains.append(score - base)
+    for at in _descending(list(choices), np.exp(saliency) * gains):  # softmax up to a factor: the order is the same
+        if attempt.over:
+            return current, answer, True
+        current = current.replace(at, best[at])
+        (answer,) = yield from attempt.answers([current.texts])
+        if goal.reached(answer):
+            break
+    return current, answer, attempt.over
+
+
+SEARCHES: dict[str, Callable[[Edited, np.ndarray, Recipe, Attempt], Steps[Found]]] = {
+    "greedy": _greedy,
+    "in-order": _in_order,
+}
+"""Name -> search from the original text and the victim's answer to it."""
+
+
+def _open_positions(document: Document, recipe: Recipe) -> list[int]:
+    return [at for at in document.free if document.words[at] not in recipe.stopwords]
 
 
 def _candidates(
@@ -175,7 +233,8 @@ def _weighted(original: Edited, positions: list[int], recipe: Recipe, attempt: A
     answers = iter((yield from attempt.answers(flat)))
     best = []
     for candidates in found:
-        values = [attempt.goal.score(answer) for answer, _ in zip(answers, candidates, strict=False)]
+        # The candidates stand first: zip would else take an answer of the next position before it ends.
+        values = [attempt.goal.score(answer) for _, answer in zip(candidates, answers, strict=False)]
         best.append(max(values, default=0.0))
     return _descending(positions, saliency / saliency.sum() * best)
 

@@ -42,12 +42,14 @@ class Document:
         words: all words, over all columns.
         column_of: the column of each word.
         spans: (start, end) of each word in the text of its column, in characters.
+        frozen: columns that must stay as they are.
         free: the positions (indices into `words`) outside of frozen columns.
     """
 
     def __init__(self, columns: Mapping[str, str], frozen: Sequence[str] = ()) -> None:
         self.names = tuple(columns)
         self.texts = tuple(columns.values())
+        self.frozen = tuple(frozen)
         self.words: list[str] = []
         self.column_of: list[int] = []
         self.spans: list[tuple[int, int]] = []
@@ -92,6 +94,10 @@ class Edited:
     def word(self, position: int) -> str:
         """The word at a position now."""
         return self.replaced.get(position, self.document.words[position])
+
+    def span(self, position: int) -> tuple[int, int]:
+        """Where a word is in `text` now, in characters."""
+        return self._spans[position]
 
     @property
     def words(self) -> list[str]:
