@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -132,11 +133,11 @@ def parity(examples: Examples, ours: list[dict[str, Any]], theirs: list[dict[str
             for name, outcomes in (("ours", ours), ("textattack", theirs))
         },
         "statuses": {
-            name: {status: sum(o["status"] == status for o in outcomes) for status in ("succeeded", "failed", "skipped")}
+            name: dict(Counter(outcome["status"] for outcome in outcomes))
             for name, outcomes in (("ours", ours), ("textattack", theirs))
         },
         "differing": differing,
-    }  # fmt: skip
+    }
 
 
 def main() -> None:

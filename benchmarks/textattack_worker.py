@@ -87,14 +87,9 @@ def main() -> None:
         answers.write(json.dumps(value, ensure_ascii=False) + "\n")
         answers.flush()
 
-    write(
-        {
-            "versions": {"python": sys.version.split()[0], **{name: importlib.metadata.version(name) for name in packages}},
-            "threads": torch.get_num_threads(),
-            "device": device,
-            "stopwords": nltk.corpus.stopwords.words("english"),
-        }
-    )  # fmt: skip
+    versions = {"python": sys.version.split()[0], **{name: importlib.metadata.version(name) for name in packages}}
+    stopwords = nltk.corpus.stopwords.words("english")
+    write({"versions": versions, "threads": torch.get_num_threads(), "device": device, "stopwords": stopwords})
     for line in sys.stdin:
         request = json.loads(line)
         attack = attacks[request["wrapper"]]
