@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import random
 import re
 import warnings
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,15 +61,16 @@ def replace_words(text: str, synonyms: Synonyms, *, rate: float, seed: int) -> s
 
 
 def read_word_list(path: str) -> Synonyms:
-    """Synonyms from a file with tab-separated synonyms on each line.
+    """Synonyms from a file, which may be gzipped, with tab-separated synonyms on each line.
 
     Raises:
         UserError: if it cannot be read or has no two synonyms.
     """
     found: dict[str, list[str]] = {}
     try:
-        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        with (gzip.open if path.lower().endswith(".gz") else open)(path, "rt", encoding="utf-8-sig") as file:
+            lines = file.read().split("\n")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise UserError(f"cannot read the word list {path}: {' '.join(str(error).split())}") from error
     for line in lines:
         words = [word.strip() for word in line.split("\t") if word.strip()]
@@ -129,8 +132,15 @@ def load_wordnet(*, exact: bool = False) -> Synonyms:
     return synonyms
 
 
-def wordnet_reader() -> Any:
-    """nltk's reader of the WordNet that is here."""
+def wordnet_reader(*, otherwise: str = "choose --dcl_augmentation dropout or wordlist") -> Any:
+    """nltk's reader of the WordNet that is here.
+
+    Args:
+        otherwise: what to do without WordNet, for the message.
+
+    Raises:
+        UserError: if there is no WordNet, or no nltk to read it.
+    """
     try:
         from nltk.corpus.reader.wordnet import WordNetCorpusReader
     except ImportError as error:
@@ -149,7 +159,7 @@ def wordnet_reader() -> Any:
                     raise
                 return io.StringIO("".join(f"{number:02d}\tunknown\t0\n" for number in range(45)))
 
-    root = _wordnet_root()
+    root = _wordnet_root(otherwise)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that the other languages are missing
@@ -158,7 +168,7 @@ def wordnet_reader() -> Any:
         raise UserError(f"cannot read the WordNet in {root}: {' '.join(str(error).split())}") from error
 
 
-def _wordnet_root() -> Any:
+def _wordnet_root(otherwise: str) -> Any:
     """Where the files of WordNet are: a folder, or nltk's pointer into its zip file."""
     import nltk.data
 
@@ -177,5 +187,5 @@ def _wordnet_root() -> Any:
     where = f"WORDNET_DIR={named} holds no data.noun" if named else "there is no WordNet here"
     raise UserError(
         f"{where}: set WORDNET_DIR to its folder, install it (apt install wordnet-base, or python -m nltk.downloader "
-        "wordnet), or choose --dcl_augmentation dropout or wordlist"
+        f"wordnet), or {otherwise}"
     )
