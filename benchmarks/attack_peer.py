@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from hf_robustcse.attacks import Example, Outcome, Recipe, Untargeted
-from hf_robustcse.attacks.resources import wordnet_lemmas
-from hf_robustcse.attacks.transformations import Synonyms
+from hf_robustcse.attacks.recipes import build_recipe
+from hf_robustcse.attacks.resources import Resources
 
 
 class TextAttack:
@@ -54,10 +54,11 @@ class TextAttack:
 
 
 def pwws(stopwords: Sequence[str]) -> Recipe:
-    """PWWS with the WordNet that nltk finds and the given stop-words."""
-    source = "Ren et al. 2019, as in TextAttack"
-    synonyms = Synonyms(wordnet_lemmas(), "WordNet")
-    return Recipe("pwws", source, synonyms, ranking="weighted-saliency", stopwords=frozenset(stopwords))
+    """Our PWWS with the WordNet that nltk finds, which must have the same stop-words."""
+    recipe = build_recipe("pwws", Resources())
+    if recipe.stopwords != set(stopwords):
+        raise SystemExit(f"other stop-words than here: {' '.join(sorted(recipe.stopwords ^ set(stopwords)))}")
+    return recipe
 
 
 def as_example(example: Mapping[str, Any]) -> Example:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hf_robustcse.attacks import Example, Recipe, Untargeted, attack_examples
-from hf_robustcse.attacks.transformations import Synonyms
+from hf_robustcse.attacks import Example, Untargeted, attack_examples
+from hf_robustcse.attacks.recipes import build_recipe
+from hf_robustcse.attacks.resources import Resources
 
 GOLDEN = json.loads((Path(__file__).parent / "golden_pwws.json").read_text(encoding="utf-8"))
 NEAR_FREE = Path(__file__).parents[2] / "benchmarks" / "near_free.py"
@@ -18,13 +19,10 @@ NEAR_FREE = Path(__file__).parents[2] / "benchmarks" / "near_free.py"
 @pytest.fixture(scope="module")
 def outcomes():
     synonyms = {word: found.split() for word, found in GOLDEN["synonyms"].items()}
-    recipe = Recipe(
-        "pwws",
-        "",
-        Synonyms(lambda word: synonyms.get(word, []), "frozen"),
-        ranking="weighted-saliency",
-        stopwords=frozenset(GOLDEN["stopwords"].split()),
-    )
+    resources = Resources()
+    resources.synonym_table = lambda word: synonyms.get(word, [])
+    recipe = build_recipe("pwws", resources)
+    assert recipe.stopwords == set(GOLDEN["stopwords"].split())
     victim = runpy.run_path(str(NEAR_FREE))["near_free"]
     examples = [Example(one["columns"], Untargeted(one["label"])) for one in GOLDEN["examples"]]
     return dict(attack_examples(enumerate(examples), recipe, victim, width=7))
