@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_robustcse.errors import UserError
+from hf_robustcse.wordnet import WordNet
 
 Synonyms = Callable[[str], list[str]]
 """A lower-case word -> its synonyms, the word itself not among them."""
@@ -132,6 +133,29 @@ def load_wordnet(*, exact: bool = False) -> Synonyms:
     return synonyms
 
 
+def read_wordnet(*, otherwise: str) -> WordNet:
+    """The words of the WordNet that is here; looked for where `load_wordnet` looks.
+
+    Args:
+        otherwise: what to do without WordNet, for the message.
+
+    Raises:
+        UserError: if there is no WordNet.
+    """
+    root = _wordnet_root(otherwise)
+
+    def read(file: str) -> bytes:
+        if isinstance(root, str):
+            return (Path(root) / file).read_bytes()
+        with root.join(file).open() as stream:
+            return stream.read()
+
+    try:
+        return WordNet(read)
+    except (OSError, ValueError, LookupError) as error:
+        raise UserError(f"cannot read the WordNet in {root}: {' '.join(str(error).split())}") from error
+
+
 def wordnet_reader(*, otherwise: str = "choose --dcl_augmentation dropout or wordlist") -> Any:
     """nltk's reader of the WordNet that is here.
 
@@ -170,11 +194,13 @@ def wordnet_reader(*, otherwise: str = "choose --dcl_augmentation dropout or wor
 
 def _wordnet_root(otherwise: str) -> Any:
     """Where the files of WordNet are: a folder, or nltk's pointer into its zip file."""
-    import nltk.data
-
+    try:
+        import nltk.data
+    except ImportError:
+        nltk = None  # it only knows of one more place
     named = os.environ.get("WORDNET_DIR")
     folders = [Path(named), Path(named) / "dict"] if named else [Path("/usr/share/wordnet")]
-    if not named:
+    if nltk and not named:
         for resource in ("corpora/wordnet/", "corpora/wordnet.zip/wordnet/"):
             try:
                 return nltk.data.find(resource)
@@ -182,7 +208,8 @@ def _wordnet_root(otherwise: str) -> Any:
                 continue
     for folder in folders:
         if (folder / "data.noun").is_file():
-            nltk.data.path.append(str(folder))  # nltk reads nothing outside of its path
+            if nltk:
+                nltk.data.path.append(str(folder))  # nltk reads nothing outside of its path
             return str(folder)
     where = f"WORDNET_DIR={named} holds no data.noun" if named else "there is no WordNet here"
     raise UserError(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "hf_robustcse"
 ROOMS = [
-    "errors", "files", "functional", "distributed", "modules", "perturb", "encoder", "mlm", "synonyms", "layout",
-    "methods", "losses", "model", "data", "evaluation", "attacks", "sentence_transformer", "trainer", "runs",
+    "errors", "files", "functional", "distributed", "modules", "perturb", "encoder", "mlm", "wordnet", "synonyms",
+    "layout", "methods", "losses", "model", "data", "evaluation", "attacks", "sentence_transformer", "trainer", "runs",
     "ablation", "finetune", "attack_runs", "prefetch", "report", "cli",
 ]  # fmt: skip
 

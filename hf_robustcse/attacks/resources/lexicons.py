@@ -14,7 +14,7 @@ import numpy as np
 from hf_robustcse.attacks.text import is_one_word
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.baselines import read_word_vectors
-from hf_robustcse.synonyms import read_word_list, wordnet_reader
+from hf_robustcse.synonyms import read_word_list, read_wordnet
 
 Lookup = Callable[[str], Sequence[str]]
 """A word -> words."""
@@ -28,14 +28,13 @@ def wordnet_lemmas() -> Lookup:
     """WordNet's lemmas: word -> all single-word lemmas of all synsets of it (and of its base forms), sorted.
 
     Raises:
-        UserError: if there is no WordNet, or no nltk to read it.
+        UserError: if there is no WordNet.
     """
-    reader = wordnet_reader(otherwise=_OTHERWISE)
+    wordnet = read_wordnet(otherwise=_OTHERWISE)
 
     @functools.cache
     def lemmas(word: str) -> list[str]:
-        names = {name for synset in reader.synsets(word) for name in synset.lemma_names()}
-        return sorted(name for name in names if name != word and "_" not in name)
+        return sorted(name for name in set(wordnet.synonyms(word)) if name != word and "_" not in name)
 
     return lemmas
 
@@ -46,17 +45,16 @@ def wordnet_by_tag() -> Callable[[str, str], list[str]]:
     They are lower-case; of a phrase the first word counts; forms of "be" have none.
 
     Raises:
-        UserError: if there is no WordNet, or no nltk to read it.
+        UserError: if there is no WordNet.
     """
-    reader = wordnet_reader(otherwise=_OTHERWISE)
+    wordnet = read_wordnet(otherwise=_OTHERWISE)
     parts = {"NOUN": "n", "VERB": "v", "ADJ": "a", "ADV": "r"}
 
     @functools.cache
     def lemmas(word: str, tag: str) -> list[str]:
         if tag not in parts or word in ("be", "is", "are", "am"):
             return []
-        names = [name for synset in reader.synsets(word, pos=parts[tag]) for name in synset.lemma_names()]
-        firsts = dict.fromkeys(name.split("_")[0].lower() for name in names)
+        firsts = dict.fromkeys(name.split("_")[0].lower() for name in wordnet.synonyms(word, parts[tag]))
         return [first for first in firsts if first != word and is_one_word(first)]
 
     return lemmas
