@@ -4,10 +4,10 @@
         --dataset_file data/attack/MR/test1k.tsv --output_json out.json
 
 TextAttack runs in a process of its own, with an interpreter of its own (see textattack_worker.py). The examples are cut
-into chunks; on each chunk the systems run one after the other, in turned order on every other chunk, with the same
+into chunks; on each chunk the systems run one after the other, in another order on every other chunk, with the same
 number of threads, and what is reported is the median over the chunks of the ratio of their seconds, by the clock and
-by the CPU. The systems: ours; `dynamic`, TextAttack with a wrapper that pads to the longest text of a batch; `floor`,
-the bare forward passes of the distinct texts that ours asked for, tokenised before, in batches of texts of exactly one
+by the CPU. The systems: ours; `dynamic`, TextAttack with a wrapper that pads to the longest text of a batch; with
+`--floor`, the bare forward passes of the distinct texts that ours asked for, tokenised before, in batches of texts of exactly one
 length; and on the first `--stock_examples` examples, one by one, `stock`, TextAttack with its own wrapper.
 
 Without `--victim` the victim is that of near_free.py, which costs next to nothing, and an example's label what the
@@ -86,10 +86,11 @@ def forward_only(classifier: Classifier, texts: Sequence[Any]) -> dict[str, floa
 
 
 def interleave(examples: Examples, size: int, systems: dict[str, System]) -> list[dict[str, dict[str, Any]]]:
-    """Chunk by chunk what each system gave, the order turned on every other chunk."""
+    """Chunk by chunk what each system gave; on every other chunk the first one comes last."""
     rounds = []
     for start in tqdm(range(0, len(examples), size), unit="chunk"):
-        names = list(systems)[:: -1 if len(rounds) % 2 else 1]
+        first, *others = systems
+        names = [*others, first] if len(rounds) % 2 else [first, *others]
         rounds.append({name: systems[name](examples[start : start + size]) for name in names})
     return rounds
 
@@ -147,6 +148,7 @@ def main() -> None:
     parser.add_argument("--dataset_file", required=True)
     parser.add_argument("--examples", type=int, default=200)
     parser.add_argument("--stock_examples", type=int, default=0, help="for the stock wrapper; minutes each")
+    parser.add_argument("--floor", action="store_true", help="also the bare forward passes")
     parser.add_argument("--chunk", type=int, default=50, help="examples between two turns")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--batch_tokens", type=int, help="of ours and of the floor")
@@ -182,6 +184,8 @@ def main() -> None:
 
         theirs = "dynamic" if classifier else "near_free"
         systems: dict[str, System] = {theirs: lambda chunk: worker.attack(theirs, chunk), "ours": ours}
+        if args.floor and classifier:
+            systems["floor"] = floor  # of what ours has just asked
         for one in systems.values():
             one(examples[:2])  # WordNet is read, and the libraries have chosen their kernels
         stock = []
@@ -189,8 +193,7 @@ def main() -> None:
             attacked = [e for e in examples if ours([e])["outcomes"][0]["status"] != "skipped"][: args.stock_examples]
             stock = interleave(attacked, 1, {"stock": lambda chunk: worker.attack("stock", chunk), "ours": ours})
         rounds = interleave(examples, args.chunk, systems)
-        floors = interleave(examples, args.chunk, {"ours": ours, "floor": floor}) if classifier else []
-    outcomes = {name: [o for chunk in rounds for o in chunk[name]["outcomes"]] for name in systems}
+    outcomes = {name: [o for chunk in rounds for o in chunk[name]["outcomes"]] for name in (theirs, "ours")}
     record = {
         **machine(),
         "textattack": worker.about,
@@ -198,11 +201,10 @@ def main() -> None:
         "dataset_file": args.dataset_file,
         "threads": args.threads,
         "parity": parity(examples, outcomes["ours"], outcomes[theirs]),
-        "speed": {theirs: ratios(rounds, theirs)},
+        "speed": {name: ratios(rounds, name) for name in systems if name != "ours"},
     }
     if classifier:
         record["batch_tokens"] = classifier.batch_tokens
-        record["speed"]["floor"] = ratios(floors, "floor")
     if stock:
         record["speed"]["stock"] = ratios(stock, "stock")
     found = record["parity"]
