@@ -7,8 +7,9 @@ TextAttack runs in a process of its own, with an interpreter of its own (see tex
 into chunks; on each chunk the systems run one after the other, in another order on every other chunk, with the same
 number of threads, and what is reported is the median over the chunks of the ratio of their seconds, by the clock and
 by the CPU. The systems: ours; `dynamic`, TextAttack with a wrapper that pads to the longest text of a batch; with
-`--floor`, the bare forward passes of the distinct texts that ours asked for, tokenised before, in batches of texts of exactly one
-length; and on the first `--stock_examples` examples, one by one, `stock`, TextAttack with its own wrapper.
+`--floor` the bare forward passes of the distinct texts that ours asked for, tokenised before, in batches of texts of
+exactly one length; and on the first `--stock_examples` examples that are not skipped, one by one, `stock`, TextAttack
+with its own wrapper.
 
 Without `--victim` the victim is that of near_free.py, which costs next to nothing, and an example's label what the
 victim says of it: then the seconds are those of the attack itself.

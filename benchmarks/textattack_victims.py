@@ -4,8 +4,8 @@
         --dataset_file data/attack/MR/test1k.tsv
 
 TextAttack's PWWS attacks a `Classifier` as it stands, and must end as with a wrapper of its own that pads to the
-longest text of a batch; then an `EncoderWithHead`, whose head is fitted to the first examples. (The package as a whole needs a
-newer transformers than TextAttack allows; these two classes do not.)
+longest text of a batch; then an `EncoderWithHead`, whose head is fitted to the first examples. (The package as a whole
+needs a newer transformers than TextAttack allows; these two classes do not.)
 """
 
 from __future__ import annotations
