@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARKERS = "osD^vP*X<>"
-DASHES = ("-", "--", ":", "-.")
+DASHES = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 3)), (0, (3, 1, 1, 3)))
 
 
 def draw_command(output_dir: str, *files: str) -> None:
@@ -96,12 +96,12 @@ def draw(victims: Mapping[str, Mapping[str, Any]]) -> Figure:
                 costs = record["queries_to_success"]
                 kept = [before - 100 * count / record["n"] for count in range(len(costs) + 1)]
                 dashes = DASHES[number % len(DASHES)]
-                right.step([1, *costs, reach], [*kept, kept[-1]], dashes, color=look, where="post")
+                right.step([1, *costs, reach], [*kept, kept[-1]], linestyle=dashes, color=look, where="post")
         left.set_title(_plain(task))
         left.set_xlabel("queries, mean of the attempted examples")
         left.set_ylabel("accuracy lost, in points")
-        left.set_ylim(bottom=0)
-        left.set_xlim(left=0)
+        left.set_ylim(0, 1.08 * left.get_ylim()[1])
+        left.set_xlim(0, 1.05 * left.get_xlim()[1])
         right.set_title(_plain(task))
         right.set_xscale("log")
         right.set_xlabel("queries that an example may cost")

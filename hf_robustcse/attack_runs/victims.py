@@ -206,12 +206,14 @@ class _Reordered:
 
 
 def _embedder(options: VictimOptions) -> Embedder:
-    embedder = load_embedder(
-        options.model_name_or_path,
-        pooling=options.pooling,
-        max_seq_length=options.max_seq_length,
-        device=options.device,
-    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)  # weights that the folder lacks, such as an unused pooler, are drawn: always the same
+        embedder = load_embedder(
+            options.model_name_or_path,
+            pooling=options.pooling,
+            max_seq_length=options.max_seq_length,
+            device=options.device,
+        )
     if options.bf16:
         embedder.model.bfloat16()
     if options.batch_tokens:

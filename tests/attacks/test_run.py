@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 
 import pytest
 from run_attack_tools import attack, make_classifier, make_synonyms, records, results, rows, same, write_rows
-from tiny import make_encoder
+from tiny import make_language_model
 
 from hf_robustcse.attack_runs.page import pieces
 from hf_robustcse.attack_runs.records import Log, summarise
@@ -22,7 +22,7 @@ def ground(tmp_path_factory):
     """The folder of a classifier, an encoder, data and synonyms."""
     folder = tmp_path_factory.mktemp("attack")
     make_classifier(folder / "classifier")
-    make_encoder(folder / "encoder")
+    make_language_model(folder / "encoder")  # without a pooler, whose weights are drawn as it is loaded
     write_rows(folder / "mr.tsv", rows(24))
     write_rows(folder / "train.tsv", rows(200, seed=1))
     make_synonyms(folder / "synonyms.txt")
