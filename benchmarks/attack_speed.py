@@ -22,6 +22,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from tqdm import tqdm
 from train_step import machine
 
 from hf_robustcse.attacks import attack_examples
+from hf_robustcse.attacks.text import as_key
 from hf_robustcse.attacks.victims import Classifier, batches_of_tokens, load_classifier
 from hf_robustcse.files import write_json
 
@@ -191,7 +193,8 @@ def main() -> None:
             one(examples[:2])  # WordNet is read, and the libraries have chosen their kernels
         stock = []
         if classifier and args.stock_examples:
-            attacked = [e for e in examples if ours([e])["outcomes"][0]["status"] != "skipped"][: args.stock_examples]
+            right = (e for e in examples if classifier([as_key((*e["columns"].values(),))]).argmax() == e["label"])
+            attacked = list(islice(right, args.stock_examples))
             stock = interleave(attacked, 1, {"stock": lambda chunk: worker.attack("stock", chunk), "ours": ours})
         rounds = interleave(examples, args.chunk, systems)
     outcomes = {name: [o for chunk in rounds for o in chunk[name]["outcomes"]] for name in (theirs, "ours")}

@@ -47,7 +47,7 @@ def record_of(number: int, example: Example, outcome: Outcome) -> dict[str, Any]
         }
         for at, word in outcome.perturbed.changed.items()
     ]
-    context = dict(getattr(example, "context", {}))
+    context = dict(example.context)
     similarity = outcome.perturbed.similarity
     record = {
         "index": number,

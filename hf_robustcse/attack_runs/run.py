@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import datasets
 from tqdm import tqdm
 
 from hf_robustcse.attack_runs.arguments import Options
@@ -49,6 +50,7 @@ def run_attacks(options: Options) -> dict[str, Any]:
     Raises:
         UserError: for bad input, or a folder that holds something else; nothing has been written then.
     """
+    datasets.utils.logging.disable_progress_bar()
     folder = Path(options.output_dir)
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--output_dir {folder} is a file")

@@ -1,7 +1,7 @@
 """Victims: whatever answers a list of texts (or of tuples of columns) with a row of numbers each.
 
 Any callable will do. `Classifier` is a classifier of transformers, `EncoderWithHead` a sentence encoder under a
-classifier, `PairSimilarity` a sentence encoder that compares the two texts of a pair. All of them can be given to
+classifier, `PairSimilarity` a sentence encoder that compares the two texts of a pair. The first two can be given to
 TextAttack as a model wrapper.
 """
 
