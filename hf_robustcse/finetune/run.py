@@ -425,6 +425,9 @@ def load_model(options: TaskArguments, kind: Kind, seed: int) -> Any:
             own = getattr(model.config, key, None)
             if key in ("num_labels", "id2label") and own != value:
                 raise UserError(f"{name} was fine-tuned on something else: its {key} is {own}, the task's {value}")
+    model.config.output_hidden_states = (
+        False  # encoders with a pooling over layers have it: only logits are wanted here
+    )
     return model
 
 

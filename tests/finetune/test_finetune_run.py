@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -100,6 +101,18 @@ def test_a_run_leaves_model_results_and_robust_sets(bert, data, tmp_path, capsys
     again = go("--task", "rte", "--model_name_or_path", out, "--data_dir", data, "--output_dir", tmp_path / "again",
                "--evaluate_only")  # fmt: skip
     assert again["tasks"] == results["tasks"] and again["training"] == {**results["training"], "status": "earlier"}
+
+
+def test_an_encoder_that_gives_its_hidden_states_is_fine_tuned_and_loaded_again(bert, data, tmp_path):
+    """As an export with a pooling over several layers does."""
+    encoder = tmp_path / "encoder"
+    shutil.copytree(bert, encoder)
+    config = json.loads((encoder / "config.json").read_text())
+    (encoder / "config.json").write_text(json.dumps({**config, "output_hidden_states": True}))
+    common = ("--task", "rte", "--data_dir", data, "--robust_sets", "none")
+    trained = go(*common, "--model_name_or_path", encoder, "--output_dir", tmp_path / "out")
+    again = go(*common, "--evaluate_only", "--model_name_or_path", tmp_path / "out", "--output_dir", tmp_path / "again")
+    assert again["tasks"]["RTE"]["accuracy"] == trained["tasks"]["RTE"]["accuracy"]
 
 
 def test_the_invariance_is_that_of_the_saved_sets(bert, data, tmp_path):
