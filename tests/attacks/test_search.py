@@ -14,7 +14,8 @@ TABLE = {"good": ["fine", "great"], "film": ["movie", "picture"], "plot": ["stor
 
 
 def recipe(ranking="delete", constraints=(), stopwords=frozenset(), table=TABLE):
-    return Recipe("test", "", Synonyms(lambda word: table.get(word, []), "a table"), constraints, ranking, stopwords)
+    synonyms = Synonyms(lambda word: table.get(word, []), "a table")
+    return Recipe("test", "", synonyms, constraints, ranking, stopwords=stopwords)
 
 
 class Victim:
