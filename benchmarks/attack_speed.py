@@ -174,7 +174,10 @@ def main() -> None:
         recipe = pwws(worker.about.pop("stopwords"))
 
         def ours(chunk: Examples) -> dict[str, Any]:
-            victim = Recorded(classifier or near_free)
+            victim = near_free
+            if classifier:  # a new one: it remembers answers
+                victim = Classifier(classifier.model, classifier.tokenizer, batch_tokens=classifier.batch_tokens)
+            victim = Recorded(victim)
             clock = Clock()
             outcomes = dict(attack_examples(enumerate(map(as_example, chunk)), recipe, victim))
             seconds = clock.seconds()

@@ -28,3 +28,13 @@ for option in --bf16 --fp16 --torch_compile --gradient_checkpointing; do
         > "$out/$name.txt" 2>&1 || echo "failed: $option" | tee -a "$out/failed.txt"
     rm -rf "$out/$name"/checkpoint-* "$out/$name"/*.safetensors "$out/$name"/robustcse
 done
+if [ -n "${VICTIM:-}" ] && [ -n "${TEXTATTACK_PYTHON:-}" ]; then
+    python benchmarks/attack_speed.py --textattack_python "$TEXTATTACK_PYTHON" --victim "$VICTIM" --dataset_file "$ATTACKED" \
+        --examples 200 --floor --output_json "$out/attack_speed_gpu.json" | tee "$out/attack_speed_gpu.txt"
+fi
+if [ -n "${VICTIM:-}" ]; then
+    # shellcheck disable=SC2086
+    python examples/run_attack.py --model_name_or_path "$VICTIM" --task own --data_file "$ATTACKED" --attack all --bf16 \
+        --num_examples 200 --width 256 ${RESOURCES:-} --output_dir "$out/attacks" > "$out/attacks.txt" 2>&1 ||
+        echo "failed: attacks" | tee -a "$out/failed.txt"
+fi

@@ -17,6 +17,9 @@ from hf_robustcse.attacks.text import Document, Edited, as_key
 
 UNKNOWN = "[UNK]"
 _OPENATTACK_UNKNOWN = "<UNK>"
+# A model gives texts of the same tokens ("j" and "J") scores that differ in the last bits if they come in batches of
+# other make-up; that is no rise. float32 logits of usual size are exact to about 5e-6, and so, relatively, is p.
+_ROUNDING = 1e-5
 _BLOCK_CHARACTERS = 1 << 22
 
 
@@ -107,8 +110,8 @@ def _greedy(original: Edited, before: np.ndarray, recipe: Recipe, attempt: Attem
     """Greedy search with word importance ranking (TextAttack's GreedyWordSwapWIR).
 
     Positions are ranked once, on the original text, and visited once each, the most important first. At each the best
-    candidate replaces the current text if its score is higher; when candidates reach the goal, the most similar one by
-    the recipe's sentence encoder, or else the one of the highest score, ends the search.
+    candidate replaces the current text if its score is higher by more than rounding; when candidates reach the goal,
+    the most similar one by the recipe's sentence encoder, or else the one of the highest score, ends the search.
     """
     goal = attempt.goal
     positions = _open_positions(original.document, recipe)
@@ -122,7 +125,7 @@ def _greedy(original: Edited, before: np.ndarray, recipe: Recipe, attempt: Attem
             continue
         answers = yield from attempt.answers([candidate.texts for candidate in candidates])
         scored = sorted(zip(candidates, answers, map(goal.score, answers), strict=False), key=lambda triple: -triple[2])
-        if not scored or scored[0][2] <= best:
+        if not scored or scored[0][2] <= best * (1 + _ROUNDING):
             continue
         current, answer, best = scored[0]
         if goal.reached(answer):

@@ -7,6 +7,8 @@ TextAttack as a model wrapper.
 
 from __future__ import annotations
 
+import hashlib
+from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -24,6 +26,7 @@ Victim = Callable[[list[Text]], Any]
 """n texts -> (n, classes) probabilities or logits, or (n,) similarities: an array, a tensor or lists."""
 
 _CHARACTERS_PER_TOKEN = 40
+_REMEMBERED = 100_000
 
 
 class Asked:
@@ -86,8 +89,8 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 class Classifier:
     """A classifier of transformers: texts, or pairs of texts, in, probabilities out.
 
-    Texts of equal tokens get one forward pass, and batches hold texts of equal or nearly equal length, so that there is
-    next to no padding.
+    Texts of equal tokens get one forward pass and one answer, and batches hold texts of equal or nearly equal length,
+    so that there is next to no padding.
 
     Args:
         model: AutoModelForSequenceClassification.
@@ -108,6 +111,9 @@ class Classifier:
         self.device = next(model.parameters()).device
         self.batch_tokens = batch_tokens or (2048 if self.device.type == "cpu" else 65536)
         self.forwards = 0  # texts that went through the model
+        # A row's last bits depend on its batch. What has the same tokens, as words that differ only in case often have,
+        # must have the same score, or an attack takes that noise for progress.
+        self._known: dict[bytes, np.ndarray] = {}
 
     def __call__(self, texts: Sequence[Text]) -> np.ndarray:
         """Probabilities.
@@ -118,7 +124,15 @@ class Classifier:
         Returns:
             (n, classes) float64.
         """
-        rows, row_of = self._tokens(texts)
+        keys, rows = self._tokens(texts)
+        new = {key: row for key, row in rows.items() if key not in self._known}
+        self._known.update(zip(new, self._logits(list(new.values())), strict=True))
+        logits = np.stack([self._known[key] for key in keys])
+        while len(self._known) > _REMEMBERED:
+            del self._known[next(iter(self._known))]
+        return softmax(logits)
+
+    def _logits(self, rows: list[dict[str, list[int]]]) -> np.ndarray:
         logits = np.empty((len(rows), self.model.config.num_labels))
         lengths = [len(row["input_ids"]) for row in rows]
         for batch in batches_of_tokens(lengths, self.batch_tokens):
@@ -126,23 +140,21 @@ class Classifier:
             with torch.inference_mode():
                 logits[batch] = self.model(**features).logits.double().cpu().numpy()
         self.forwards += len(rows)
-        return softmax(logits)[row_of]
+        return logits
 
-    def _tokens(self, texts: Sequence[Text]) -> tuple[list[dict[str, list[int]]], list[int]]:
-        """The distinct inputs, and which of them each text is."""
+    def _tokens(self, texts: Sequence[Text]) -> tuple[list[bytes], dict[bytes, dict[str, list[int]]]]:
+        """A digest of each text's tokens, and the tokens of each digest."""
         columns = [texts] if isinstance(texts[0], str) else zip(*texts, strict=True)
         seen = list(zip(*(within_reach(column, self.tokenizer, self.max_length) for column in columns), strict=True))
-        distinct = {columns: number for number, columns in enumerate(dict.fromkeys(seen))}
+        distinct = list(dict.fromkeys(seen))
         tokens = self.tokenizer(*map(list, zip(*distinct, strict=True)), truncation=True, max_length=self.max_length)
-        places: dict[tuple[int, ...], int] = {}
-        row_of, rows = [], []
-        for i, ids in enumerate(tokens["input_ids"]):
-            key = (*ids, *tokens["token_type_ids"][i]) if "token_type_ids" in tokens else tuple(ids)
-            if key not in places:
-                places[key] = len(rows)
-                rows.append({name: column[i] for name, column in tokens.items()})
-            row_of.append(places[key])
-        return rows, [row_of[distinct[columns]] for columns in seen]
+        kinds = [name for name in ("input_ids", "token_type_ids") if name in tokens]
+        digests, rows = {}, {}
+        for i, text in enumerate(distinct):
+            content = array("q", [number for name in kinds for number in tokens[name][i]]).tobytes()
+            digests[text] = hashlib.blake2b(content, digest_size=16).digest()
+            rows.setdefault(digests[text], {name: column[i] for name, column in tokens.items()})
+        return [digests[text] for text in seen], rows
 
 
 def positions(model: nn.Module) -> int:

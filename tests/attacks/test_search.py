@@ -14,8 +14,9 @@ TABLE = {"good": ["fine", "great"], "film": ["movie", "picture"], "plot": ["stor
 
 
 def recipe(ranking="delete", constraints=(), stopwords=frozenset(), table=TABLE):
-    synonyms = Synonyms(lambda word: table.get(word, []), "a table")
-    return Recipe("test", "", synonyms, constraints, ranking, stopwords=stopwords)
+    return Recipe(
+        "test", "", Synonyms(lambda word: table.get(word, []), "a table"), constraints, ranking, stopwords=stopwords
+    )
 
 
 class Victim:
@@ -156,3 +157,13 @@ def test_a_similarity_is_driven_away_from_its_gold_score():
     assert outcome.status == "succeeded" and len(outcome.perturbed.changed) == 1
     assert outcome.score_before == 0.0 and outcome.score_after == 0.5
     assert goal.score(np.array(-0.3)) == 1.0  # a negative cosine counts as 0
+
+
+def test_a_rise_by_rounding_is_none():
+    class Noisy(Victim):
+        def __call__(self, texts):
+            noise = np.array([[1.0, -1.0] if "Good" in text else [0.0, 0.0] for text in texts])
+            return super().__call__([text.lower() for text in texts]) + 1e-7 * noise
+
+    outcome = attack("a good film", Noisy(good=1.0), used=recipe(table={"good": ["Good"]}))
+    assert outcome.status == "failed" and not outcome.perturbed.changed

@@ -47,3 +47,13 @@ def test_pairs_come_as_tuples(encoders):
     model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=3)
     rows = Classifier(model, AutoTokenizer.from_pretrained(folder))([("a man", "sleeps"), ("a dog", "runs fast")])
     assert rows.shape == (2, 3) and np.allclose(rows.sum(axis=1), 1, atol=1e-6)
+
+
+def test_equal_tokens_have_equal_answers_in_any_company(encoders):
+    """Else an attack would take the rounding of another batch for progress: Hopkins and hopkins may be the same."""
+    victim = victims(encoders)["classifier"]
+    alone = victim(["a film by hopkins"])
+    texts = [*(f"{text} {text}" for text in TEXTS), "a film by Hopkins", "a  film by hopkins"]
+    assert (victim(texts)[-2:] == alone).all()
+    assert victim.forwards == 4
+    assert not (victim(["a film"]) == alone).any()
