@@ -574,7 +574,7 @@ def has_dropout(model: RobustCSEModel) -> bool:
     return not torch.equal(first, second)
 
 
-def _last_checkpoint(folder: Path) -> str | None:
+def last_checkpoint(folder: Path) -> str | None:
     """The newest checkpoint that was written to its end; the trainer's state is the last file of one."""
     found = []
     for path in folder.glob("checkpoint-*"):
@@ -604,7 +604,7 @@ def resume_point(training: TrainingArguments, manifest: dict[str, Any]) -> tuple
             f"{manifest['identity'][key]}: choose another folder"
         )
     if str(wanted).lower() in ("last", "true"):
-        checkpoint = _last_checkpoint(folder)
+        checkpoint = last_checkpoint(folder)
         say(f"resuming from {checkpoint}" if checkpoint else "no checkpoint was written yet: starting anew")
         return checkpoint, before
     if not (Path(wanted) / "trainer_state.json").is_file():

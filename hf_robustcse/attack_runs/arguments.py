@@ -64,6 +64,8 @@ class Options:
         for name in ("learning_rate", "num_train_epochs"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise UserError(f"--{name} must be above 0, not {getattr(self, name)}")
+        if not 0 <= self.seed < 2**32:
+            raise UserError(f"--seed must be at least 0 and below 2^32, not {self.seed}")
         names = [name.lower().replace("_", "-") for name in self.attack]
         self.attack = list(dict.fromkeys(one for name in names for one in (ALL if name == "all" else (name,))))
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARKERS = "osD^vP*X<>"
+NEEDED = {"n", "attempted", "failed", "queries_per_example", "queries_to_success"}
 DASHES = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 3)), (0, (3, 1, 1, 3)))
 
 
@@ -46,6 +47,9 @@ def draw_files(files: Sequence[Path], path: Path) -> None:
         try:
             results = json.loads(file.read_text(encoding="utf-8"))
             attacks = {name: record for name, record in results["attacks"].items() if record}
+            records = [one for record in attacks.values() for one in record.values()]
+            if not records or not all(one["n"] and one.keys() >= NEEDED for one in records):
+                raise LookupError("no figures of attacks")
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise UserError(f"{file} is no results.json with attacks ({type(error).__name__}: {error})") from error
         name = _label(results)

@@ -12,6 +12,7 @@ from jinja2 import Environment, StrictUndefined
 from hf_robustcse.files import atomic_write_text
 
 TEMPLATE = Path(__file__).parents[1] / "assets" / "attack.html"
+_TURNS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 Pieces = list[tuple[str, bool]]
 """A text in pieces, and whether each is a changed word."""
 
@@ -75,8 +76,6 @@ def pieces(original: str, perturbed: str, changed: Sequence[Mapping[str, Any]]) 
 def _shown(text: str) -> str:
     """A text without control characters, which HTML does not allow, and without marks that turn its direction."""
     return "".join(
-        "\N{REPLACEMENT CHARACTER}"
-        if unicodedata.category(c) in ("Cc", "Cs") and c not in "\t\n" or c in "\u202a\u202b\u202c\u202d\u202e"
-        else c
+        "\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in ("Cc", "Cs") and c not in "\t\n" or c in _TURNS else c
         for c in text
     )

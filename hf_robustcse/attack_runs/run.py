@@ -6,6 +6,7 @@ import functools
 import json
 import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from hf_robustcse.attack_runs.figure import draw_files
 from hf_robustcse.attack_runs.page import write_page
 from hf_robustcse.attack_runs.parts import make_recipes, resource_files
 from hf_robustcse.attack_runs.records import Log, Writer, record_of, summarise
-from hf_robustcse.attack_runs.victims import Plan, VictimOptions, plan_victim
+from hf_robustcse.attack_runs.victims import Plan, VictimOptions, check_device, plan_victim
 from hf_robustcse.attacks import Recipe, attack_examples
 from hf_robustcse.attacks.outcomes import recorded_row
 from hf_robustcse.attacks.pairs import pair_metrics
@@ -54,6 +55,7 @@ def run_attacks(options: Options) -> dict[str, Any]:
     folder = Path(options.output_dir)
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--output_dir {folder} is a file")
+    check_device(options.device)
     task = find_task(options.task)
     choice = Choice(
         options.data_file,
@@ -189,13 +191,15 @@ def _differs(folder: Path, name: str, before: Any, now: Any) -> UserError:
 
 
 def _remove(folder: Path, manifest: dict[str, Any]) -> None:
+    """Remove a run. The manifest goes last: without it a kill on the way would leave parts that any run takes up."""
+    for name in (_RESULTS, _PICTURE):
+        (folder / name).unlink(missing_ok=True)
     for recipe in manifest["recipes"]:
         for path in folder.glob(f"{manifest['attack']['task']}-{recipe}.*"):
             path.unlink()
         shutil.rmtree(folder / f"{manifest['attack']['task']}-{recipe}", ignore_errors=True)
-    for name in (_RESULTS, _PICTURE, _MANIFEST):
-        (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder / _VICTIM, ignore_errors=True)
+    (folder / _MANIFEST).unlink()
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -221,7 +225,9 @@ def _attack(options: Options, attacked: Attacked, recipe: Recipe, victim: Victim
     if done:
         say(f"{recipe.name}: {len(done)} of {len(examples)} examples are done already")
     share = f" (1 of {world_size()} processes)" if world_size() > 1 else ""
-    gists = list(done.values())
+    tally = _Tally()
+    for status, queries in done.values():
+        tally.add(status, queries)
     with (
         Writer(log.part(rank())) as writer,
         tqdm(
@@ -244,8 +250,8 @@ def _attack(options: Options, attacked: Attacked, recipe: Recipe, victim: Victim
         for number, outcome in outcomes:
             record = record_of(number, examples[number], outcome)
             writer.write(record)
-            gists.append(_gist(record))
-            bar.set_postfix_str(_running(gists), refresh=False)
+            tally.add(*_gist(record))
+            bar.set_postfix_str(str(tally), refresh=False)
             bar.update()
 
 
@@ -253,14 +259,29 @@ def _gist(record: dict[str, Any]) -> tuple[str, int]:
     return record["status"], record["queries"]
 
 
-def _running(gists: list[tuple[str, int]]) -> str:
+@dataclass
+class _Tally:
     """How it goes so far: the success rate and the mean queries."""
-    attempted = [(status, queries) for status, queries in gists if status != "skipped"]
-    if not attempted:
-        return f"{len(gists)} skipped"
-    succeeded = sum(status == "succeeded" for status, _ in attempted)
-    queries = sum(queries for _, queries in attempted) / len(attempted)
-    return f"success {100 * succeeded / len(attempted):.1f} %, {queries:.0f} queries"
+
+    skipped: int = 0
+    attempted: int = 0
+    succeeded: int = 0
+    queries: int = 0
+
+    def add(self, status: str, queries: int) -> None:
+        """Count one more example."""
+        if status == "skipped":
+            self.skipped += 1
+            return
+        self.attempted += 1
+        self.succeeded += status == "succeeded"
+        self.queries += queries
+
+    def __str__(self) -> str:
+        if not self.attempted:
+            return f"{self.skipped} skipped"
+        rate = 100 * self.succeeded / self.attempted
+        return f"success {rate:.1f} %, {self.queries / self.attempted:.0f} queries"
 
 
 def _finish(

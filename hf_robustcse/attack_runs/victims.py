@@ -23,7 +23,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 from torch import nn
 from transformers import AutoConfig, PreTrainedTokenizerBase, Trainer
-from transformers.trainer_utils import get_last_checkpoint
 
 from hf_robustcse.attack_runs.data import Attacked, Training, load_training
 from hf_robustcse.attacks.goals import Dissimilar
@@ -43,6 +42,7 @@ from hf_robustcse.evaluation.transfer import DTYPE, MAX_ITER, PENALTIES
 from hf_robustcse.files import write_json
 from hf_robustcse.finetune.kinds import Kind
 from hf_robustcse.finetune.run import FinetuningArguments, TaskArguments, load_model, load_tokenizer
+from hf_robustcse.runs import last_checkpoint
 
 _HELD_OUT = 0.1
 _FINISHED = "victim.json"
@@ -95,6 +95,14 @@ class Plan:
     about: dict[str, Any]
     identity: dict[str, Any]
     build: Callable[[Path], tuple[Victim, dict[str, Any]]]
+
+
+def check_device(name: str | None) -> None:
+    """Raise a `UserError` for a device that is not to be had; None is any."""
+    try:
+        torch.empty(1, device=name or "cpu")
+    except (RuntimeError, AssertionError) as error:  # the latter where torch is built without it
+        raise UserError(f"--device {name} is not to be had: {str(error).splitlines()[0]}") from error
 
 
 def plan_victim(options: VictimOptions, attacked: Attacked) -> Plan:
@@ -177,6 +185,8 @@ def _order(victim: Classifier, attacked: Attacked, name: str) -> list[int] | Non
     """Which of the classifier's classes each class of the task is, if it names them and has them in another order."""
     config, task = victim.model.config, attacked.classification
     assert task is not None
+    if config.num_labels < 2:
+        raise UserError(f"{name} has one output, a score: a classifier has a class each")
     if config.num_labels != attacked.classes and not (task.test is None and config.num_labels > attacked.classes):
         raise UserError(f"{name} has {config.num_labels} classes, and {attacked.task} has {attacked.classes}")
     theirs = [str(config.id2label[number]).lower() for number in range(config.num_labels)]
@@ -418,7 +428,7 @@ def _train(options: VictimOptions, kind: Kind, model: nn.Module, training: Train
         data_collator=kind.collator(),
         processing_class=kind.tokenizer,
     )
-    checkpoint = on_first(lambda: get_last_checkpoint(str(folder)) if folder.is_dir() else None)
+    checkpoint = on_first(lambda: last_checkpoint(folder))
     started = time.perf_counter()
     output = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(str(folder))

@@ -252,6 +252,7 @@ def bert_attack(resources: Resources, *, k: int = 48, max_share: float = 0.4, mi
         ranking="unk",
         stopwords=STOPWORDS,
         departures=(
+            *([] if k == 8 else [f"The k is {k}; the paper and TextAttack 0.3.10 have 48, TextAttack 0.3.11 has 8."]),
             "The combinations of a word's pieces count in the order of their product, not of their perplexity, as in "
             "TextAttack.",
             "A word is cut into pieces as in its text; TextAttack cuts it alone.",

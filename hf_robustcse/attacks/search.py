@@ -145,7 +145,7 @@ def _in_order(original: Edited, before: np.ndarray, recipe: Recipe, attempt: Att
     """
     goal, document = attempt.goal, original.document
     columns = zip(document.names, document.texts, strict=True)
-    lowered = {name: text if name in document.frozen else text.lower() for name, text in columns}
+    lowered = {name: text if name in document.frozen else _lower(text) for name, text in columns}
     current = start = Edited(Document(lowered, document.frozen))
     answers = yield from attempt.answers([start.texts])
     if not answers:
@@ -154,8 +154,8 @@ def _in_order(original: Edited, before: np.ndarray, recipe: Recipe, attempt: Att
     positions = _open_positions(start.document, recipe)
     found = yield from together(_candidates(start, start, at, recipe, attempt.draw) for at in positions)
     choices = {at: candidates for at, candidates in zip(positions, found, strict=True) if candidates}
-    unknown = [start.with_word(at, _OPENATTACK_UNKNOWN) for at in choices]
-    saliency = np.array((yield from _by_score(start, list(choices), unknown, attempt))) - base
+    unknown = yield from _by_score(start, list(choices), lambda at: start.with_word(at, _OPENATTACK_UNKNOWN), attempt)
+    saliency = np.array(unknown) - base
     flat = [candidate.texts for candidates in choices.values() for candidate in candidates]
     scores = map(goal.score, (yield from attempt.answers(flat)))
     best, gains = {}, []
@@ -171,6 +171,11 @@ def _in_order(original: Edited, before: np.ndarray, recipe: Recipe, attempt: Att
         if goal.reached(answer):
             break
     return current, answer, attempt.over
+
+
+def _lower(text: str) -> str:
+    """A text in lower case, its characters where they were: İ alone would become two, and cut its word in two."""
+    return text.replace("İ", "i").lower()
 
 
 SEARCHES: dict[str, Callable[[Edited, np.ndarray, Recipe, Attempt], Steps[Found]]] = {

@@ -211,21 +211,39 @@ class LikelyWords:
             first = position == 0 and not model.wordpiece
             return [model.texts[entry] for entry in pieces[0] if model.word[entry] and (first or model.begins[entry])]
         texts = [[model.texts[entry] for entry in piece if entry not in model.special] for piece in pieces]
-        return list(islice(filter(is_one_word, _combinations(texts)), self.likely.k)) if texts else []
+        return list(islice(_one_word(texts), self.likely.k)) if texts else []
 
     def describe(self) -> dict[str, Any]:
         """Its parameters and resources."""
         return {"name": "likely-words", "masked_lm": self.likely.model.name, "k": self.likely.k}
 
 
-def _combinations(pieces: list[list[str]], found: str = "") -> Iterator[str]:
-    """The pieces joined in the order of `itertools.product`, without what more pieces could not make one word."""
-    if not pieces:
-        yield found
-        return
-    for piece in pieces[0]:
-        if len(words_of(found + piece)) < 2:
-            yield from _combinations(pieces[1:], found + piece)
+def _one_word(pieces: list[list[str]]) -> Iterator[str]:
+    """The pieces joined in the order of `itertools.product`, as far as they make one word.
+
+    There are k to the power of the pieces, so no kind of dead end is gone into twice.
+    """
+    dead: set[tuple[int, int, int]] = set()
+
+    def joined(number: int, found: str) -> Iterator[str]:
+        words = len(words_of(found))
+        # What can follow depends on the words so far, and on whether a letter would begin another one.
+        state = (number, words, len(words_of(found + "x")))
+        if words > 1 or state in dead:
+            return
+        if number == len(pieces):
+            if words:
+                yield found
+            return
+        none = True
+        for piece in pieces[number]:
+            for word in joined(number + 1, found + piece):
+                none = False
+                yield word
+        if none:
+            dead.add(state)
+
+    return joined(0, "")
 
 
 @dataclass(frozen=True)

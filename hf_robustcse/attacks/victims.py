@@ -71,7 +71,7 @@ class Asked:
         if not np.isfinite(rows).all():
             bad = texts[int((~np.isfinite(rows.reshape(len(rows), -1))).any(axis=1).argmax())]
             raise UserError(f"the victim's answer to {str(bad)[:80]!r} is not finite")
-        if self.classes and (np.abs(rows.sum(axis=1) - 1) > 1e-4).any():
+        if self.classes and ((np.abs(rows.sum(axis=1) - 1) > 1e-4).any() or (rows < 0).any()):
             rows = softmax(rows)
         return rows
 
@@ -106,7 +106,7 @@ class Classifier:
     ) -> None:
         self.model = model.eval()
         self.tokenizer = tokenizer
-        limit = min(tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", None) or 512)
+        limit = min(tokenizer.model_max_length, positions(model))
         self.max_length = min(max_length or limit, limit)
         self.device = next(model.parameters()).device
         self.batch_tokens = batch_tokens or (2048 if self.device.type == "cpu" else 65536)
@@ -155,6 +155,16 @@ class Classifier:
             digests[text] = hashlib.blake2b(content, digest_size=16).digest()
             rows.setdefault(digests[text], {name: column[i] for name, column in tokens.items()})
         return [digests[text] for text in seen], rows
+
+
+def positions(model: nn.Module) -> int:
+    """How many tokens a model of transformers takes."""
+    base = getattr(model, "base_model", None)
+    table = getattr(getattr(base, "embeddings", None), "position_embeddings", None)
+    if isinstance(table, nn.Embedding):
+        # RoBERTa counts positions from the padding index + 1, so two of its 514 rows are no token's.
+        return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
+    return getattr(model.config, "max_position_embeddings", None) or 512
 
 
 def within_reach(texts: Sequence[str], tokenizer: Any, max_length: int) -> list[str]:
@@ -232,6 +242,8 @@ def load_classifier(
             raise UserError(
                 f"{name} is {' and '.join(config.architectures or ['a model of unknown kind'])}, not a classifier"
             )
+        if tokenizer.pad_token is None:
+            raise UserError(f"the tokenizer of the classifier {name} has no padding token: set one and save it again")
         model = AutoModelForSequenceClassification.from_pretrained(name, dtype=getattr(torch, dtype))
     except UserError:
         raise

@@ -187,7 +187,7 @@ def _finished(folder: Path) -> dict[int, dict[str, Any]]:
     """The rows that an earlier run finished; what stands behind the last line's end is half a row."""
     rows = {}
     for path in sorted(folder.glob("attacked-*.jsonl")):
-        for line in path.read_text(encoding="utf-8").split("\n")[:-1]:
+        for line in path.read_bytes().split(b"\n")[:-1]:  # a half row may end within a character
             row = json.loads(line)
             rows[row["row"]] = row
     return rows

@@ -486,8 +486,10 @@ def checked_row(
     label = row["label"]
     try:
         row["label"] = int(label) if source.labels else float(label)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise UserError(f"{where}: the label {label!r} is not a number") from None
+    if source.labels and isinstance(label, float) and row["label"] != label:
+        raise UserError(f"{where}: the label {label!r} is not a whole number")
     low, high = (0, len(source.labels) - 1) if source.labels else source.score
     if not low <= row["label"] <= high:
         raise UserError(f"{where}: the label {label} is not one of {source.name}'s, {low:g} to {high:g}")

@@ -256,3 +256,14 @@ def test_the_best_candidate_of_each_position_counts_in_pwws(resources):
             best.append(max((score(original.replace(at, word).texts[0]) for word in words), default=0))
         values = saliency / saliency.sum() * best
         assert order == [positions[i] for i in np.argsort(-values, kind="stable")], number
+
+
+def test_openattacks_pwws_keeps_letters_that_lower_case_makes_longer(resources):
+    resources.tagged_synonyms = lambda word, tag: {"film": ["movie"]}.get(word, [])
+    recipe = build_recipe("pwws-openattack", resources)
+    example = Example({"text": "İİ İ, a FILM"}, Untargeted(0))
+    outcome = attacked(
+        recipe, lambda texts: [[0.1, 0.9] if "movie" in t else [0.9, 0.1] for t in texts], [(0, example)]
+    )[0]
+    assert outcome.perturbed.texts == ("ii i, a movie",)
+    assert [outcome.original.words[at] for at in outcome.perturbed.changed] == ["FILM"]

@@ -16,6 +16,7 @@ def ground(tmp_path_factory):
     folder = tmp_path_factory.mktemp("attack")
     make_classifier(folder / "classifier")
     make_classifier(folder / "three", num_labels=3)
+    make_classifier(folder / "one", num_labels=1)
     make_encoder(folder / "encoder")
     make_synonyms(folder / "synonyms.txt")
     write_rows(folder / "mr.tsv", rows(12))
@@ -27,6 +28,10 @@ def ground(tmp_path_factory):
         "empty.tsv": "label\ttext\n",
         "nothing.tsv": "",
         "mr.txt": GOOD,
+        "zeros.tsv": "label\ttext\n0\ta dog\n",
+        "half.jsonl": '{"label": 0.7, "text": "a dog"}\n',
+        "infinite.jsonl": '{"label": Infinity, "text": "a dog"}\n',
+        "figures.json": json.dumps({"attacks": {"MR": {"pwws": {"n": 0}}}}),
         "quote.csv": 'label,text\n0,"a dog\n1,a cat\n',
         "bad.jsonl": '{"label": 0, "text": "a dog"}\n{"label": 0, "text"\n',
         "surrogate.jsonl": '{"label": 0, "text": "a \\ud800 dog"}\n',
@@ -83,6 +88,13 @@ CASES = {
     "output of another kind": ({"output_dir": "{}/run"}, "holds a model or another kind of run"),
     "output is a model": ({"output_dir": "{}/classifier"}, "holds a model or another kind of run"),
     "length": ({"max_seq_length": 1}, "--max_seq_length must be at least 3"),
+    "device": ({"device": "foo"}, "--device foo is not to be had"),
+    "seed": ({"seed": -1}, "--seed must be at least 0"),
+    "half a label": ({"data_file": "{}/half.jsonl"}, "half.jsonl, line 1: the label 0.7 is not a whole number"),
+    "endless label": ({"data_file": "{}/infinite.jsonl"}, "infinite.jsonl, line 1: the label inf is not a number"),
+    "regression": (
+        {"model_name_or_path": "{}/one", "task": "own", "data_file": "{}/zeros.tsv"}, "one has one output"),
+    "figure without figures": ({"figure": "{}/figures.json"}, "is no results.json with attacks"),
     "figure of nothing": ({"figure": "{}/model"}, "is no results.json with attacks"),
 }  # fmt: skip
 

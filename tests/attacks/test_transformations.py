@@ -24,6 +24,7 @@ from hf_robustcse.attacks.transformations import (
     Synonyms,
     TaggedSynonyms,
     Union,
+    _one_word,
     in_case_of,
 )
 
@@ -161,3 +162,11 @@ def test_descriptions_state_every_parameter(pieces):
     assert described["parts"][0]["of"] == {"name": "likely-words", "masked_lm": pieces.name, "k": 8}
     assert described["parts"][3] == {"name": "nearest-words", "resource": "toy vectors", "k": 3}
     assert described["parts"][4]["letters"] == string.ascii_letters
+
+
+def test_pieces_that_never_make_a_word_end_soon():
+    marks = [",", ".", "!", "?", ";", ":", "(", ")"]
+    assert list(_one_word([["foo"], *[marks] * 12, ["bar"]])) == []
+    pieces = [["foo", "-", "."], ["-", "bar", "a b"], [".", "baz"]]
+    expected = [word for word in map("".join, product(*pieces)) if is_one_word(word)]
+    assert list(_one_word(pieces)) == expected and len(expected) > 5

@@ -124,3 +124,20 @@ def test_a_similarity_embeds_a_repeated_text_once():
     assert np.allclose(victim([("x", "a"), ("x", "b")]), [1.0, 0.5**0.5])
     victim([("x", "c"), ("x", "d")])
     assert encoded == ["x", "a", "b", "c", "d"]
+
+
+def test_long_texts_fit_where_the_tokenizer_knows_no_limit(tmp_path):
+    """RoBERTa has two more positions than it takes tokens."""
+    make_encoder(tmp_path, "roberta", kind=AutoModelForSequenceClassification, num_labels=2)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    tokenizer.model_max_length = 10**30
+    tokenizer.save_pretrained(tmp_path)
+    victim = load_classifier(str(tmp_path), device="cpu")
+    assert victim.max_length == 64
+    assert victim(["the dog " * 200, "a cat"]).shape == (2, 2)
+
+
+def test_logits_that_happen_to_add_up_to_one_are_logits():
+    assert np.allclose(
+        Asked(lambda texts: [[3.0, -2.0]] * len(texts))(["a"]), [[1 / (1 + np.exp(-5)), 1 / (1 + np.exp(5))]]
+    )

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel
 
 from hf_robustcse.attacks.text import is_one_word
-from hf_robustcse.attacks.victims import batches_of_tokens
+from hf_robustcse.attacks.victims import batches_of_tokens, positions
 from hf_robustcse.encoder import load_masked_lm
 from hf_robustcse.errors import UserError
 
@@ -51,7 +51,7 @@ class LanguageModel:
         self.name = name
         self.device = next(model.parameters()).device
         self.batch_tokens = batch_tokens or (2048 if self.device.type == "cpu" else 65536)
-        self.max_length = min(tokenizer.model_max_length, _positions(model))
+        self.max_length = min(tokenizer.model_max_length, positions(model))
         size = model.get_output_embeddings().weight.shape[0]
         self.texts, begins, self.wordpiece = _vocabulary(tokenizer, size)
         self.special = frozenset(tokenizer.all_special_ids)
@@ -158,15 +158,6 @@ class LanguageModel:
                 return self.model(**features).logits[0, :, : len(self.texts)]
         finally:
             handle.remove()
-
-
-def _positions(model: PreTrainedModel) -> int:
-    """How many tokens a model takes."""
-    table = getattr(getattr(model.base_model, "embeddings", None), "position_embeddings", None)
-    if isinstance(table, nn.Embedding):
-        # RoBERTa counts positions from the padding index + 1, so two of its 514 rows are no token's.
-        return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
-    return getattr(model.config, "max_position_embeddings", None) or 512
 
 
 def _vocabulary(tokenizer: Any, size: int) -> tuple[list[str], list[bool], bool]:

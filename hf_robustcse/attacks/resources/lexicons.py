@@ -166,7 +166,7 @@ class NeighbourTable:
         try:
             with opener(path, "rt", encoding="utf-8") as file:
                 table = json.load(file)
-        except (OSError, EOFError, zlib.error, ValueError) as error:
+        except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
             raise UserError(f"--word_neighbours {path} cannot be read: {' '.join(str(error).split())}") from None
         if not isinstance(table, dict) or not table:
             raise UserError(f"--word_neighbours {path} is no table of neighbours: {{'word': ['neighbour', ...], ...}}")
