@@ -17,7 +17,7 @@ from hf_robustcse.attack_runs.arguments import Options
 from hf_robustcse.attack_runs.data import LOADERS, Attacked, Choice, find_task, load_attacked
 from hf_robustcse.attack_runs.figure import draw_files
 from hf_robustcse.attack_runs.page import write_page
-from hf_robustcse.attack_runs.parts import make_recipes, resource_files
+from hf_robustcse.attack_runs.parts import make_recipes
 from hf_robustcse.attack_runs.records import Log, Writer, record_of, summarise
 from hf_robustcse.attack_runs.victims import Plan, VictimOptions, check_device, plan_victim
 from hf_robustcse.attacks import Recipe, attack_examples
@@ -68,9 +68,9 @@ def run_attacks(options: Options) -> dict[str, Any]:
         options.threshold,
     )
     attacked = load_attacked(task, choice)
-    recipes = make_recipes(options)
+    recipes, sums = make_recipes(options)
     plan = plan_victim(_victim_options(options), attacked)
-    manifest = _manifest(options, attacked, recipes, plan)
+    manifest = _manifest(options, attacked, recipes, sums, plan)
     say(f"{task}: {attacked.chosen} of {attacked.origin}")
     results = on_first(lambda: _settle(folder, manifest, options.overwrite_output_dir))
     if (training := plan.about.get("training")) is not None:
@@ -102,7 +102,7 @@ def run_attacks(options: Options) -> dict[str, Any]:
             continue
         _attack(options, attacked, recipe, victim)
         all_here()
-        results = on_first(functools.partial(_finish, folder, options, attacked, recipe, results))
+        results = on_first(functools.partial(_finish, folder, options, attacked, recipe, sums, results))
     on_first(lambda: _draw(folder))
     pages = " ".join(str(folder / f"{task}-{recipe.name}.html") for recipe in recipes)
     say("", format_table(results, task), f"results: {folder / _RESULTS}, a line for each example in the .jsonl files",
@@ -129,8 +129,10 @@ def _victim_options(options: Options) -> VictimOptions:
     )
 
 
-def _manifest(options: Options, attacked: Attacked, recipes: list[Recipe], plan: Plan) -> dict[str, Any]:
-    """What was asked for; `attack`, each recipe and each file must be equal for a run to go on."""
+def _manifest(
+    options: Options, attacked: Attacked, recipes: list[Recipe], sums: dict[str, str], plan: Plan
+) -> dict[str, Any]:
+    """What was asked for; `attack`, each recipe and each resource must be equal for a run to go on."""
     manifest = {
         "attack": {
             "task": attacked.task,
@@ -140,7 +142,7 @@ def _manifest(options: Options, attacked: Attacked, recipes: list[Recipe], plan:
             "query_budget": options.query_budget,
         },
         "recipes": {recipe.name: recipe.describe() for recipe in recipes},
-        "files": resource_files(options),
+        "resources": sums,
         "origin": attacked.origin,
         "chosen": attacked.chosen,
         "model": options.model_name_or_path,
@@ -165,10 +167,10 @@ def _settle(folder: Path, manifest: dict[str, Any], overwrite: bool) -> dict[str
         for name, value in manifest["recipes"].items():
             if other["recipes"].get(name, value) != value:
                 raise _differs(folder, f"recipe {name}", other["recipes"][name], value)
-        for name, value in manifest["files"].items():
-            if other["files"].get(name, value) != value:
-                raise _differs(folder, Path(name).name, other["files"][name], value)
-        manifest = {**manifest, **{key: other[key] | manifest[key] for key in ("recipes", "files")}}
+        for name, value in manifest["resources"].items():
+            if other["resources"].get(name, value) != value:
+                raise _differs(folder, Path(name).name, other["resources"][name], value)
+        manifest = {**manifest, **{key: other[key] | manifest[key] for key in ("recipes", "resources")}}
     try:
         write_json(folder / _MANIFEST, manifest)
     except OSError as error:
@@ -285,7 +287,12 @@ class _Tally:
 
 
 def _finish(
-    folder: Path, options: Options, attacked: Attacked, recipe: Recipe, results: dict[str, Any]
+    folder: Path,
+    options: Options,
+    attacked: Attacked,
+    recipe: Recipe,
+    sums: dict[str, str],
+    results: dict[str, Any],
 ) -> dict[str, Any]:
     """Merge the parts, sum them up, write the results; a kill on the way leaves the parts, and this is done again."""
     log = _log(folder, attacked.task, recipe)
@@ -301,7 +308,7 @@ def _finish(
         "query_budget": options.query_budget,
         "seed": options.seed,
         "recipe": recipe.describe(),
-        "resources": resource_files(options),
+        "resources": sums,
         "file": log.path.name,
     }
     if attacked.classification is None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 import time
 from html.parser import HTMLParser
 
 import pytest
 from run_attack_tools import attack, make_classifier, make_synonyms, records, results, rows, same, write_rows
+from safetensors.torch import load_file, save_file
 from tiny import make_language_model
 
 from hf_robustcse.attack_runs.page import pieces
@@ -255,3 +257,27 @@ def test_a_picture_of_several_victims(ground, tmp_path, monkeypatch):
     words = ["--figure", tmp_path / "one", tmp_path / "two/results.json", "--output_dir", tmp_path / "both"]
     assert attack(monkeypatch, *words) == 0
     assert (tmp_path / "both/attacks.png").stat().st_size > 1000
+
+
+def test_a_resource_that_has_other_weights_now_is_refused(ground, masked_lm, tmp_path, monkeypatch, capsys):
+    model = tmp_path / "masked-lm"
+    shutil.copytree(masked_lm, model)
+    words = [word if word != "pwws" else "bert-attack" for word in common(ground)]
+    words += [
+        "--masked_lm",
+        model,
+        "--sentence_encoder",
+        "none",
+        "--parameter",
+        "k=2",
+        "--output_dir",
+        tmp_path / "out",
+    ]
+    assert attack(monkeypatch, *words) == 0
+    assert str(model) in results(tmp_path / "out")["attacks"]["MR"]["bert-attack"]["resources"]
+    weights = load_file(model / "model.safetensors")
+    name = next(name for name in weights if weights[name].is_floating_point())
+    save_file({**weights, name: weights[name] + 1}, model / "model.safetensors", metadata={"format": "pt"})
+    capsys.readouterr()
+    assert attack(monkeypatch, *words) == 2
+    assert "holds an attack with another masked-lm" in capsys.readouterr().err
