@@ -419,4 +419,5 @@ def test_a_row_for_each_fine_tuned_task_and_none_for_a_benchmark(tmp_path):
     text, rows, page = report(tmp_path, ROOT / "benchmarks" / "results")
     names = [row[0] for row in page.rows[2:]]
     assert len([name for name in names if name.startswith("embedded, fine-tuned on ")]) == 8
-    assert names.count("embedded") == 1 and not any("changed" in head for head in page.rows[1])
+    assert names.count("embedded") == 1
+    assert not any("changed" in head and head != "words changed" for head in page.rows[1])  # an attack has that
