@@ -420,4 +420,4 @@ def test_a_row_for_each_fine_tuned_task_and_none_for_a_benchmark(tmp_path):
     names = [row[0] for row in page.rows[2:]]
     assert len([name for name in names if name.startswith("embedded, fine-tuned on ")]) == 8
     assert names.count("embedded") == 1
-    assert not any("changed" in head and head != "words changed" for head in page.rows[1])  # an attack has that
+    assert not any("changed" in head and not head.endswith("words changed") for head in page.rows[1])  # an attack's
