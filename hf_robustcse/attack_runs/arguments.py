@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -72,7 +71,13 @@ class Options:
 
 def make_parser(description: str | None) -> Parser:
     """The parser of the command line."""
-    parser = Parser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    # What is not given is left out: the defaults are those of `Options`.
+    parser = Parser(
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
     add = parser.add_argument
     add("--model_name_or_path", help="a fine-tuned classifier or an encoder: a folder, Hub id, or file of word vectors")
     add(
@@ -85,7 +90,6 @@ def make_parser(description: str | None) -> Parser:
     add(
         "--attack",
         nargs="+",
-        default=["all"],
         metavar="NAME",
         help=f"{', '.join(ALL)}, deepwordbug, pwws-openattack, random; all (default): the first five",
     )
@@ -102,7 +106,6 @@ def make_parser(description: str | None) -> Parser:
     add(
         "--num_examples",
         type=int,
-        default=1000,
         help="examples tried: the first ones of a file, a random sample of a test split (default 1000)",
     )
     add("--shuffle", action="store_true", help="a random sample of a file as well")
@@ -111,7 +114,6 @@ def make_parser(description: str | None) -> Parser:
     add(
         "--victim",
         choices=VICTIMS,
-        default="auto",
         help="classifier: the model as it is; probe: logistic regression "
         "on an encoder's frozen embeddings; finetuned: a classifier fine-tuned from it; auto (default): classifier, "
         "or probe if it is none",
@@ -123,9 +125,9 @@ def make_parser(description: str | None) -> Parser:
     )
     add("--max_train_samples", type=int, help="train on a random sample of so many rows")
     add("--pooling", help="of a plain encoder under a probe: cls, mean, max, first-last, top-two or pooler")
-    add("--learning_rate", type=float, default=3e-5, help="of finetuned (default 3e-5)")
-    add("--num_train_epochs", type=float, default=3.0, help="of finetuned (default 3)")
-    add("--train_batch_size", type=int, default=32, help="of finetuned, over all processes (default 32)")
+    add("--learning_rate", type=float, help="of finetuned (default 3e-5)")
+    add("--num_train_epochs", type=float, help="of finetuned (default 3)")
+    add("--train_batch_size", type=int, help="of finetuned, over all processes (default 32)")
     add("--max_seq_length", type=int, help="tokens of an input (default: the model's)")
     add("--batch_tokens", type=int, help="tokens of a forward pass (default: what suits the device)")
     add("--device", help="for example cpu or cuda:0 (default: an accelerator if there is one)")
@@ -135,23 +137,20 @@ def make_parser(description: str | None) -> Parser:
     add(
         "--edit",
         choices=("second", "first", "either"),
-        default="second",
         help="of STSB and SICKR: which sentence changes (default: second)",
     )
     add(
         "--distance",
         type=float,
-        default=0.5,
         help="of STSB and SICKR: |predicted - gold similarity|, both in [0, 1], that is a success (default 0.5)",
     )
-    add("--threshold", type=float, default=0.5, help="of similarity: the cosine to fall to for a success (default 0.5)")
+    add("--threshold", type=float, help="of similarity: the cosine to fall to for a success (default 0.5)")
     add("--query_budget", type=int, help="queries of an example at most (default: any number)")
-    add("--seed", type=int, default=0, help="of random choices, samples and a trained victim")
-    add("--width", type=int, default=64, help="examples attacked side by side; changes no result (default 64)")
+    add("--seed", type=int, help="of random choices, samples and a trained victim")
+    add("--width", type=int, help="examples attacked side by side; changes no result (default 64)")
     add(
         "--parameter",
         nargs="+",
-        default=[],
         metavar="NAME=VALUE",
         help="of the recipes: k=8 for all that have it, bert-attack.k=8 for one; results.json lists all of them",
     )
@@ -159,7 +158,6 @@ def make_parser(description: str | None) -> Parser:
     add = group.add_argument
     add(
         "--synonyms",
-        default="wordnet",
         metavar="wordnet|FILE",
         help="of pwws: WordNet, or a file with tab-separated synonyms on each line",
     )
@@ -173,7 +171,6 @@ def make_parser(description: str | None) -> Parser:
     add("--sentence_encoder", metavar="MODEL|none", help="judges similarity, not the victim; all but pwws need it")
     add(
         "--pos_tagger",
-        default="nltk",
         metavar="nltk|MODEL|none",
         help="of textfooler and bae: NLTK's, or a token-classification model",
     )
@@ -204,13 +201,10 @@ def parse_arguments(argv: Sequence[str] | None = None, description: str | None =
     """
     words = list(sys.argv[1:] if argv is None else argv)
     values: dict[str, Any] = vars(make_parser(description).parse_args(words))
-    figure = values.pop("figure")
+    figure = values.pop("figure", None)
     needed = ("output_dir",) if figure else ("model_name_or_path", "task", "output_dir")
-    if missing := [f"--{name}" for name in needed if values[name] is None]:
+    if missing := [f"--{name}" for name in needed if name not in values]:
         raise UserError(f"{' and '.join(missing)} must be given (see --help)")
     if figure:
         return (values["output_dir"], *figure)
-    return Options(
-        **{field.name: values[field.name] for field in dataclasses.fields(Options) if field.name in values},
-        argv=["run_attack.py", *words],
-    )
+    return Options(**values, argv=["run_attack.py", *words])

@@ -19,7 +19,7 @@ from hf_robustcse.attack_runs.figure import draw_files
 from hf_robustcse.attack_runs.page import write_page
 from hf_robustcse.attack_runs.parts import make_recipes
 from hf_robustcse.attack_runs.records import Log, Writer, record_of, summarise
-from hf_robustcse.attack_runs.victims import Plan, VictimOptions, check_device, plan_victim
+from hf_robustcse.attack_runs.victims import Plan, check_device, plan_victim
 from hf_robustcse.attacks import Recipe, attack_examples
 from hf_robustcse.attacks.outcomes import recorded_row
 from hf_robustcse.attacks.pairs import pair_metrics
@@ -69,7 +69,7 @@ def run_attacks(options: Options) -> dict[str, Any]:
     )
     attacked = load_attacked(task, choice)
     recipes, sums = make_recipes(options)
-    plan = plan_victim(_victim_options(options), attacked)
+    plan = plan_victim(options, attacked)
     manifest = _manifest(options, attacked, recipes, sums, plan)
     say(f"{task}: {attacked.chosen} of {attacked.origin}")
     results = on_first(lambda: _settle(folder, manifest, options.overwrite_output_dir))
@@ -108,25 +108,6 @@ def run_attacks(options: Options) -> dict[str, Any]:
     say("", format_table(results, task), f"results: {folder / _RESULTS}, a line for each example in the .jsonl files",
         f"texts side by side: {pages}", f"next: hf-robustcse report {folder} --output_dir report")  # fmt: skip
     return results
-
-
-def _victim_options(options: Options) -> VictimOptions:
-    return VictimOptions(
-        options.model_name_or_path,
-        kind=options.victim,
-        pooling=options.pooling,
-        train_file=options.train_file,
-        data_dir=options.data_dir,
-        max_train_samples=options.max_train_samples,
-        max_seq_length=options.max_seq_length,
-        batch_tokens=options.batch_tokens,
-        device=options.device,
-        bf16=options.bf16,
-        learning_rate=options.learning_rate,
-        num_train_epochs=options.num_train_epochs,
-        batch_size=options.train_batch_size,
-        seed=options.seed,
-    )
 
 
 def _manifest(

@@ -24,6 +24,7 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 from transformers import AutoConfig, PreTrainedTokenizerBase, Trainer
 
+from hf_robustcse.attack_runs.arguments import Options
 from hf_robustcse.attack_runs.data import Attacked, Training, load_training
 from hf_robustcse.attacks.goals import Dissimilar
 from hf_robustcse.attacks.victims import (
@@ -46,39 +47,6 @@ from hf_robustcse.runs import last_checkpoint
 
 _HELD_OUT = 0.1
 _FINISHED = "victim.json"
-
-
-@dataclass(frozen=True)
-class VictimOptions:
-    """What is attacked, and how it is trained if it is.
-
-    Attributes:
-        model_name_or_path: a fine-tuned classifier, or an encoder.
-        kind: one of `arguments.VICTIMS`; `auto` takes a classifier as it is and trains a probe on an encoder.
-        pooling: of a plain encoder under a probe, as in `load_embedder`.
-        train_file, data_dir, max_train_samples: as in `load_training`.
-        max_seq_length: tokens of an input; None for what the model takes.
-        batch_tokens: tokens of a forward pass; None for what suits the device.
-        device: for example `cpu`; None for an accelerator if there is one.
-        bf16: whether it computes in bfloat16.
-        learning_rate, num_train_epochs, batch_size: of a fine-tuned one.
-        seed: of its head and of the order of the rows.
-    """
-
-    model_name_or_path: str
-    kind: str = "auto"
-    pooling: str | None = None
-    train_file: str | None = None
-    data_dir: str | None = None
-    max_train_samples: int | None = None
-    max_seq_length: int | None = None
-    batch_tokens: int | None = None
-    device: str | None = None
-    bf16: bool = False
-    learning_rate: float = 3e-5
-    num_train_epochs: float = 3.0
-    batch_size: int = 32
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -105,7 +73,7 @@ def check_device(name: str | None) -> None:
         raise UserError(f"--device {name} is not to be had: {str(error).splitlines()[0]}") from error
 
 
-def plan_victim(options: VictimOptions, attacked: Attacked) -> Plan:
+def plan_victim(options: Options, attacked: Attacked) -> Plan:
     """Load a model, and what is needed to make a victim of it.
 
     Args:
@@ -115,7 +83,7 @@ def plan_victim(options: VictimOptions, attacked: Attacked) -> Plan:
     Raises:
         UserError: if the model or the training data cannot be loaded or do not fit the task.
     """
-    kind = options.kind
+    kind = options.victim
     if any(isinstance(example.goal, Dissimilar) for _, example in attacked.examples):
         if kind != "auto":
             raise UserError(f"--task {attacked.task} attacks the encoder itself: leave --victim {kind} out")
@@ -132,7 +100,7 @@ def _is_classifier(name: str) -> bool:
         return False
 
 
-def _about(kind: str, options: VictimOptions, max_length: int | None, module: nn.Module, tokenizer: Any) -> dict:
+def _about(kind: str, options: Options, max_length: int | None, module: nn.Module, tokenizer: Any) -> dict:
     config = getattr(module, "config", None)
     return {
         "kind": kind,
@@ -166,19 +134,20 @@ def fingerprint(module: nn.Module, tokenizer: Any) -> str:
 # A classifier
 
 
-def _classifier(options: VictimOptions, attacked: Attacked) -> Plan:
-    victim = load_classifier(
-        options.model_name_or_path,
-        max_length=options.max_seq_length,
-        device=options.device,
-        dtype="bfloat16" if options.bf16 else "float32",
-    )
-    victim.batch_tokens = options.batch_tokens or victim.batch_tokens
+def _classifier(options: Options, attacked: Attacked) -> Plan:
+    victim = _load(options.model_name_or_path, options.max_seq_length, options)
     order = _order(victim, attacked, options.model_name_or_path)
     about = _about("classifier", options, victim.max_length, victim.model, victim.tokenizer)
     if order is not None:
         about["classes"] = order
     return Plan(about, _identity(about, classes=order), lambda folder: (_Reordered.of(victim, order), {}))
+
+
+def _load(name: str, max_length: int | None, options: Options) -> Classifier:
+    dtype = "bfloat16" if options.bf16 else "float32"
+    victim = load_classifier(name, max_length=max_length, device=options.device, dtype=dtype)
+    victim.batch_tokens = options.batch_tokens or victim.batch_tokens
+    return victim
 
 
 def _order(victim: Classifier, attacked: Attacked, name: str) -> list[int] | None:
@@ -215,7 +184,7 @@ class _Reordered:
 # An encoder
 
 
-def _embedder(options: VictimOptions) -> Embedder:
+def _embedder(options: Options) -> Embedder:
     with torch.random.fork_rng():
         torch.manual_seed(0)  # weights that the folder lacks, such as an unused pooler, are drawn: always the same
         embedder = load_embedder(
@@ -252,7 +221,7 @@ class _Short:
         return list(zip(*columns, strict=True))
 
 
-def _similarity(options: VictimOptions, attacked: Attacked) -> Plan:
+def _similarity(options: Options, attacked: Attacked) -> Plan:
     embedder = _embedder(options)
     about = _about("similarity", options, embedder.description["max_seq_length"], embedder.model, _tokenizer(embedder))
     about["pooling"] = embedder.description["pooling"]
@@ -271,13 +240,13 @@ def _tokenizer(embedder: Embedder) -> Any:
     return getattr(embedder.model, "tokenizer", None)
 
 
-def _training(options: VictimOptions, attacked: Attacked) -> Training:
+def _training(options: Options, attacked: Attacked) -> Training:
     return load_training(
         attacked, train_file=options.train_file, data_dir=options.data_dir, limit=options.max_train_samples
     )
 
 
-def _probe(options: VictimOptions, attacked: Attacked) -> Plan:
+def _probe(options: Options, attacked: Attacked) -> Plan:
     """A logistic regression on frozen embeddings."""
     embedder = _embedder(options)
     training = _training(options, attacked)
@@ -366,7 +335,7 @@ def _fit(x: np.ndarray, labels: np.ndarray, path: Path, seed: int) -> dict[str, 
 # A classifier that is fine-tuned here
 
 
-def _finetuned(options: VictimOptions, attacked: Attacked) -> Plan:
+def _finetuned(options: Options, attacked: Attacked) -> Plan:
     """A classifier fine-tuned by the stock trainer; several processes train together."""
     task = attacked.classification
     assert task is not None
@@ -383,7 +352,7 @@ def _finetuned(options: VictimOptions, attacked: Attacked) -> Plan:
     settings = {
         "learning_rate": options.learning_rate,
         "num_train_epochs": options.num_train_epochs,
-        "batch_size": options.batch_size,
+        "batch_size": options.train_batch_size,
         "seed": options.seed,
     }
     about |= {"training": training.describe() | settings}
@@ -392,11 +361,7 @@ def _finetuned(options: VictimOptions, attacked: Attacked) -> Plan:
         record = on_first(lambda: _finished(folder))
         if record is None:
             record = _train(options, kind, model, training, folder)
-        victim = load_classifier(
-            str(folder), max_length=length, device=options.device, dtype="bfloat16" if options.bf16 else "float32"
-        )
-        victim.batch_tokens = options.batch_tokens or victim.batch_tokens
-        return victim, record
+        return _load(str(folder), length, options), record
 
     return Plan(about, _identity(about, training, **settings), build)
 
@@ -409,13 +374,13 @@ def _finished(folder: Path) -> dict[str, Any] | None:
         return None
 
 
-def _train(options: VictimOptions, kind: Kind, model: nn.Module, training: Training, folder: Path) -> dict[str, Any]:
+def _train(options: Options, kind: Kind, model: nn.Module, training: Training, folder: Path) -> dict[str, Any]:
     """Fine-tune, going on from the last checkpoint if there is one, and save."""
     arguments = FinetuningArguments(
         output_dir=str(folder),
         learning_rate=options.learning_rate,
         num_train_epochs=options.num_train_epochs,
-        per_device_train_batch_size=max(1, options.batch_size // world_size()),
+        per_device_train_batch_size=max(1, options.train_batch_size // world_size()),
         seed=options.seed,
         bf16=options.bf16,
         use_cpu=(options.device or "").startswith("cpu") or not torch.cuda.is_available(),

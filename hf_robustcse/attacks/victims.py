@@ -42,7 +42,6 @@ class Asked:
         self.victim = victim
         self.classes = classes
         self.batch_size = batch_size or getattr(victim, "batch_size", 32)
-        self.texts = 0  # that the victim was given: the queries without the repeated ones
 
     def __call__(self, texts: list[Text]) -> list[np.ndarray]:
         """The rows of float64 answers, in the order of the texts.
@@ -57,7 +56,6 @@ class Asked:
             rows = self._rows([texts[i] for i in batch])
             for i, row in zip(batch, rows, strict=True):
                 answers[i] = row
-        self.texts += len(texts)
         return answers
 
     def _rows(self, texts: list[Text]) -> np.ndarray:
