@@ -188,7 +188,7 @@ def download(asked: Asked) -> Answer:
 def part_of(content: bytes, asked: Asked, headers: dict[str, str]) -> Answer:
     """The content, or the range of it that was asked for."""
     headers |= {"Accept-Ranges": "bytes", "Content-Type": "application/octet-stream"}
-    wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", asked.headers.get("Range") or "")
+    wanted = re.fullmatch(r"bytes=(?!-$)(\d*)-(\d*)", asked.headers.get("Range") or "")
     if not wanted:
         return Answer(content, 200, headers)
     first, last = wanted[1], wanted[2]

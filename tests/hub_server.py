@@ -48,6 +48,7 @@ class Request(NamedTuple):
     method: str
     path: str
     with_token: bool
+    range: str | None  # of bytes
 
 
 @dataclass
@@ -123,8 +124,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         path = urlsplit(self.path).path
-        fault = self.server.note(self.command, unquote(path), "Authorization" in self.headers)
-        if fault and fault.cut and self.command in ("PUT", "POST"):
+        request = Request(self.command, unquote(path), "Authorization" in self.headers, self.headers.get("Range"))
+        fault = self.server.note(request)
+        if fault and fault.cut and self.command not in ("GET", "HEAD"):
             self.rfile.read(min(int(self.headers.get("Content-Length") or 2) // 2, 2**20))
             return self._hang_up()
         body = self._read()
@@ -191,17 +193,17 @@ class Hub(ThreadingHTTPServer):
             times: how many requests.
             status: answer with this status, such as 429, 500 or 503, and do nothing.
             retry_after: seconds; sent along with the status.
-            cut: close the connection in the middle of the body, of the request (PUT, POST) or of the answer (GET).
+            cut: close the connection in the middle of the body, of the answer (GET) or of the request (all others).
             short: answer with half of the body and a Content-Length that says so.
         """
         self._faults.append(Fault(method, path, times, status, retry_after, cut, short))
 
-    def note(self, method: str, path: str, with_token: bool) -> Fault | None:
+    def note(self, request: Request) -> Fault | None:
         """Remember a request; what is to go wrong with it."""
         with self.lock:
-            self.requests.append(Request(method, path, with_token))
+            self.requests.append(request)
             for fault in self._faults:
-                if fault.times > 0 and fault.method == method and re.search(fault.path, path):
+                if fault.times > 0 and fault.method == request.method and re.search(fault.path, request.path):
                     fault.times -= 1
                     return fault
         return None
