@@ -6,15 +6,16 @@
         assert "model.safetensors" in server.store.files("models", "org/name", "v1.0")
 
 The clients read HF_ENDPOINT when they are imported, so they run in processes of their own with `Hub.env`. It sets
-HF_HUB_DISABLE_XET, without which `hf_xet` uploads to nothing but the Hub's own storage; what is uploaded goes by LFS.
-A client in the test's own process works with `HfApi(endpoint=server.url, token=...)` where HF_HUB_OFFLINE is not set.
+HF_HUB_DISABLE_XET: with `hf_xet` installed huggingface_hub uploads to the Hub's own storage or not at all, without it by
+LFS. In the test's own process `HfApi(endpoint=server.url, token=...)` works too, after a monkeypatch of
+`huggingface_hub.constants`: HF_HUB_OFFLINE to False and HF_HUB_DISABLE_XET to True.
 
 - A repository is created by a client, or is a folder `ROOT/datasets/OWNER/NAME` or `ROOT/models/OWNER/NAME`, which is
   the same at every revision and cannot be written.
 - WRITE_TOKEN may write to the namespaces `tester` (the user) and `org`, FINE_GRAINED_TOKEN to `org` only, READ_TOKEN to
   none (403); every other token is refused (401).
 - `server.fail("POST", "/commit/", status=500)` makes the next such request fail, see `Hub.fail`.
-- `server.requests` lists what was asked: method, path and whether a token came with it.
+- `server.requests` lists what was asked: method, path, whether a token came with it, and the range.
 - An error in the server itself fails the test when the `with` ends.
 """
 
