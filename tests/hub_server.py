@@ -6,8 +6,8 @@
         assert "model.safetensors" in server.store.files("models", "org/name", "v1.0")
 
 The clients read HF_ENDPOINT when they are imported, so they run in processes of their own with `Hub.env`. It sets
-HF_HUB_DISABLE_XET: with `hf_xet` installed huggingface_hub uploads to the Hub's own storage or not at all, without it by
-LFS. In the test's own process `HfApi(endpoint=server.url, token=...)` works too, after a monkeypatch of
+HF_HUB_DISABLE_XET: with `hf_xet` installed huggingface_hub uploads to the Hub's own storage or not at all, without it
+by LFS. In the test's own process `HfApi(endpoint=server.url, token=...)` works too, after a monkeypatch of
 `huggingface_hub.constants`: HF_HUB_OFFLINE to False and HF_HUB_DISABLE_XET to True.
 
 - A repository is created by a client, or is a folder `ROOT/datasets/OWNER/NAME` or `ROOT/models/OWNER/NAME`, which is
