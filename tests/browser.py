@@ -71,6 +71,13 @@ class Page:
         if text:
             self.send(f"{element}/value", text=text)
 
+    def fill(self, css: str, text: str) -> None:
+        """Put a long text into a field at once, as if it was pasted."""
+        self.ask(
+            f"(e => (e.value = {json.dumps(text)}, e.dispatchEvent(new Event('input', {{bubbles: true}}))))"
+            f"(document.querySelector({json.dumps(css)}))"
+        )
+
     def wait(self, script: str, seconds: float = 20) -> Any:
         """The value of an expression, once it is true."""
         end = time.monotonic() + seconds

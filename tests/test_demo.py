@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from sentence_transformers import SentenceTransformer
 
 from hf_robustcse.demo import views
 from hf_robustcse.demo.compute import LONGEST, TOP, Demo, Step
-from hf_robustcse.demo.run import load, main
+from hf_robustcse.demo.run import load, main, parser
 from hf_robustcse.errors import UserError
 
 ROOT = Path(__file__).parents[1]
@@ -163,11 +164,20 @@ def served(script: Path, folder: Path, *argv: str, **variables: str) -> Iterator
         process.stdout.close()
 
 
-def test_the_space_starts_from_its_variables(tmp_path):
-    pytest.importorskip("gradio")
+def test_the_space_is_complete_and_its_variables_are_options(monkeypatch):
     about = metadata_load(SPACE / "README.md")
     assert about["sdk"] == "gradio" and (SPACE / about["app_file"]).is_file() and about["license"] == "apache-2.0"
     assert "hf_robustcse[demo" in (SPACE / "requirements.txt").read_text(encoding="utf-8")
+    monkeypatch.setenv("ROBUSTCSE_MODEL", "org/a")
+    options = runpy.run_path(str(SPACE / "app.py"))["options"]()
+    assert vars(parser().parse_args(options)) | {"model": "org/a", "host": "0.0.0.0", "port": 7860} == vars(
+        parser().parse_args(options)
+    )
+
+
+@pytest.mark.slow
+def test_the_space_starts(tmp_path):
+    pytest.importorskip("gradio")
     (tmp_path / "corpus.txt").write_text("A dog runs.\nA cat sleeps.\n", encoding="utf-8")
     port = free_port()
     variables = {"GRADIO_SERVER_PORT": str(port), "GRADIO_SERVER_NAME": "127.0.0.1", "ROBUSTCSE_CORPUS": "corpus.txt"}
@@ -225,7 +235,7 @@ def _compares(page):
     page.click("#compare")
     page.wait("document.body.innerText.includes('type a sentence: the second text is empty')")
     assert page.ask(figures) == ["1.000", "1.000"]  # what stood there stays
-    page.type("#second textarea", "x" * 600)
+    page.fill("#second textarea", "x" * 600)
     page.click("#compare")
     page.wait("document.body.innerText.includes('600 characters; the demo takes 500 at most')")
 

@@ -90,7 +90,7 @@ def build(demo: Demo, *, about: str = "", pause: float = _PAUSE) -> Any:
         steps: list[Step] = []
         settings = {"attack": kind, "edits": int(edits or 0), "target": int(target or 0), "seed": int(seed or 0)}
         try:
-            for step in demo.attack(text, other, **settings):
+            for step in demo.attack(text, other or "", **settings):
                 if len(steps) > 1:
                     time.sleep(pause)
                 steps.append(step)
@@ -100,7 +100,7 @@ def build(demo: Demo, *, about: str = "", pause: float = _PAUSE) -> Any:
         except UserError as error:
             yield told(error)
             return
-        yield views.verdict(demo, steps, itself=not other.strip()) + views.notes(demo.notes(text)) + shown
+        yield views.verdict(demo, steps, itself=not (other or "").strip()) + views.notes(demo.notes(text)) + shown
 
     def line(label: str, name: str, **more: Any) -> Any:
         return gr.Textbox(label=label, elem_id=name, max_lines=4, **more)
@@ -140,7 +140,7 @@ def build(demo: Demo, *, about: str = "", pause: float = _PAUSE) -> Any:
                     shown = gr.HTML("<p class='quiet'>Press Attack.</p>", elem_id="shown")
             gr.Examples(_ATTACKED, [text, other, kind], label="Examples: click, then Attack")
         kind.change(lambda name: gr.Radio(visible=name not in DRAWN), kind, target, api_visibility="private")
-        how = {"show_progress": "minimal"}
+        how = {"show_progress": "minimal", "concurrency_limit": 8}
         gr.on(
             [compare.click, first.submit, second.submit], similarity, [first, second], cosines, api_name="similarity",
             **how,

@@ -48,11 +48,22 @@ def parser() -> Parser:
     return options
 
 
-def label(name: str, pooling: str) -> str:
-    """What a model is called on the page: a Hub id, or the end of a path."""
-    if name == EMBEDDED:
-        return f"untrained tiny encoder ({pooling})"
-    return "/".join(Path(name).resolve().parts[-2:]) if Path(name).exists() else name
+def _names(models: Sequence[str], poolings: Sequence[str]) -> list[str]:
+    """What the models are called on the page: a Hub id or the end of a path, and the pooling where that tells more.
+
+    Raises:
+        UserError: if they are one and the same.
+    """
+    ends = [
+        "untrained tiny encoder" if model == EMBEDDED else "/".join(Path(model).parts[-2:]).lstrip("/.")
+        for model in models
+    ]
+    full = [f"{end} ({pooling})" for end, pooling in zip(ends, poolings, strict=True)]
+    if models[0] == models[1] and full[0] == full[1]:
+        raise UserError(f"--model and --compare_with are the same model, {full[0]}: name two, or two poolings")
+    if ends[0] != ends[1]:
+        return [whole if model == EMBEDDED else end for model, end, whole in zip(models, ends, full, strict=True)]
+    return full if full[0] != full[1] else [f"{name}, {which}" for name, which in zip(full, ("1", "2"), strict=True)]
 
 
 def load(
@@ -80,19 +91,17 @@ def load(
     sentences = list(load_corpus(corpus or EMBEDDED_CORPUS, max_rows=max_corpus).dataset[VIEWS[0]])
     if len(sentences) < 2:
         raise UserError(f"--corpus {corpus}: a search needs at least two sentences")
-    models: list[Model] = []
     # Beside a trained model stands what it was trained from; beside itself, the untrained encoder pooled otherwise.
-    second = "cls" if model == EMBEDDED else "first-last"
-    for name, pooled, otherwise in ((model, pooling, "first-last"), (compare_with, compare_pooling, second)):
-        if name == EMBEDDED:
-            pooled = pooled or otherwise
-        embedder = load_embedder(EMBEDDED_ENCODER if name == EMBEDDED else name, pooling=pooled, device=device)
-        called = label(name, embedder.description["pooling"])
-        if models and called == models[0].name:
-            called = f"{called} ({embedder.description['pooling']})" if name != EMBEDDED else called
-        if models and called == models[0].name:
-            raise UserError(f"--model and --compare_with are the same model ({called}): name two, or two poolings")
-        models.append(Model(called, embedder, sentences))
+    poolings = (
+        pooling or ("first-last" if model == EMBEDDED else None),
+        compare_pooling or (("cls" if model == EMBEDDED else "first-last") if compare_with == EMBEDDED else None),
+    )
+    embedders = [
+        load_embedder(EMBEDDED_ENCODER if name == EMBEDDED else name, pooling=pooled, device=device)
+        for name, pooled in zip((model, compare_with), poolings, strict=True)
+    ]
+    names = _names((model, compare_with), [embedder.description["pooling"] for embedder in embedders])
+    models = [Model(name, embedder, sentences) for name, embedder in zip(names, embedders, strict=True)]
     return Demo(models, sentences, resources)
 
 
@@ -120,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     theme = gr.themes.Default(primary_hue=gr.themes.colors.blue, font=font, font_mono=["ui-monospace", "monospace"])
     print(f"the demo is at http://{host}:{port} (Ctrl-C ends it)", flush=True)
     page.launch(
-        server_name=host, server_port=port, share=share, theme=theme, css=CSS, footer_links=["gradio"], quiet=True,
+        server_name=host, server_port=port, share=share, theme=theme, css=CSS, footer_links=["gradio"], quiet=not share,
         pwa=False, ssr_mode=False, mcp_server=False, max_file_size=_MOST_UPLOADED,
         allowed_paths=[], enable_monitoring=False,
     )  # fmt: skip
