@@ -78,7 +78,7 @@ class Page:
             f"(document.querySelector({json.dumps(css)}))"
         )
 
-    def wait(self, script: str, seconds: float = 20) -> Any:
+    def wait(self, script: str, seconds: float = 60) -> Any:
         """The value of an expression, once it is true."""
         end = time.monotonic() + seconds
         while not (value := self.ask(script)):
@@ -121,7 +121,7 @@ def opened(profile: Path, *arguments: str) -> Iterator[Page]:
         driver.wait(30)
 
 
-def wait_for(attempt: Callable[[], Any], seconds: float = 60) -> None:
+def wait_for(attempt: Callable[[], Any], seconds: float = 180) -> None:
     """Try until no OSError comes."""
     end = time.monotonic() + seconds
     while True:

@@ -19,7 +19,7 @@ _PAIRS = [
     ["The tiger ate the meat.", "The central bank raised interest rates."],
 ]
 _QUERIES = [
-    "Somebody is cooking a meal.",
+    "The band recorded a new album.",
     "A criminal is questioned by the police.",
     "The weather destroyed the crops.",
 ]
