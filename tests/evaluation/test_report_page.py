@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-import socket
 import subprocess
-import time
-import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
+from browser import BROWSER, DRIVER, QUIET, opened
 from test_report import PNG, Page, result, save, sts
 
 from hf_robustcse.report import run
-
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-DRIVER = shutil.which("chromedriver")
-QUIET = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on PATH")
 
@@ -54,45 +42,17 @@ def test_a_browser_shows_the_table_and_complains_of_nothing(page, tmp_path):
 
 @pytest.mark.skipif(DRIVER is None, reason="no chromedriver on PATH")
 def test_every_picture_loads_and_nothing_is_requested(page, tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    driver = subprocess.Popen([DRIVER, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-        def send(method: str, path: str, **body: Any) -> Any:
-            data = json.dumps(body).encode() if method == "POST" else None
-            request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, method=method)
-            with opener.open(request, timeout=60) as answer:
-                return json.load(answer)["value"]
-
-        for _ in range(100):
-            try:
-                send("GET", "/status")
-                break
-            except OSError:
-                time.sleep(0.1)
-        options = {"binary": BROWSER, "args": [*QUIET, f"--user-data-dir={tmp_path}", "--window-size=500,900"]}
-        capabilities = {"alwaysMatch": {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}}
-        session = f"/session/{send('POST', '/session', capabilities=capabilities)['sessionId']}"
-
-        def ask(script: str) -> Any:
-            return send("POST", f"{session}/execute/sync", script=f"return {script}", args=[])
-
-        send("POST", f"{session}/url", url=page.as_uri())
+    with opened(tmp_path, "--window-size=500,900") as window:
+        window.go(page.as_uri())
+        ask = window.ask
         widths = ask("[...document.images].map(i => i.complete ? i.naturalWidth : 0)")
         assert len(widths) >= 2 and all(widths)
         asked = ask("performance.getEntriesByType('resource').map(e => e.name)")
         assert all(name.startswith("data:") for name in asked)
         assert ask("document.title") == "A title"
-        assert send("POST", f"{session}/se/log", type="browser") == []
+        assert window.console() == []
         # On a narrow screen the table scrolls, not the page, and the first column stays.
         assert ask("document.documentElement.scrollWidth <= innerWidth")
         assert ask("(b => (b.scrollLeft = 300, b.scrollLeft > 0))(document.querySelector('.scroll'))")
         stays = "document.querySelector('tbody th').getBoundingClientRect().left"
         assert ask(f"{stays} >= document.querySelector('.scroll').getBoundingClientRect().left")
-        send("DELETE", session)
-    finally:
-        driver.terminate()
-        driver.wait(30)
