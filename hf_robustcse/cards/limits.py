@@ -41,7 +41,9 @@ def limits_of(checkpoint: Checkpoint, evidence: Evidence) -> list[Raw]:
     if scored and all(column.group == "transfer" or column.task in TASKS for column in scored):
         said.append("It was scored on English text only.")
     said.append("Only what the tables above show was measured; bias and harmful content were not looked at.")
-    said += [line for method in checkpoint.methods for line in ABOUT[method].limits]
+    options = checkpoint.config.get("method_options") or {}
+    for method in checkpoint.methods:
+        said += [line for line, when in ABOUT[method].limits if when.items() <= options.items()]
     return [Raw(line) for line in said]
 
 
@@ -84,10 +86,11 @@ def _attacked(evidence: Evidence) -> list[str]:
     often = {c: v for c, v in found.items() if v.mean >= OFTEN}
     said = []
     if often:
-        worst = max(often, key=lambda column: often[column].mean)
+        # By the lower end of the interval: ten successes in ten say less than ninety-six in a hundred.
+        worst = max(often, key=lambda column: often[column].low or often[column].mean)
         task, _, recipe = worst.task.rpartition(", ")
         said.append(
-            f"{len(often)} of {len(found)} attacks succeed on half of the examples or more, the strongest, "
+            f"{len(often)} of {len(found)} attacks succeed on half of the examples or more; the strongest, "
             f"{_escaped(recipe)} on {_escaped(NAMES.get(task, task))}, on {often[worst].mean:.1f} %."
         )
     shared = [c for c in found if comparable(found[c], evidence.baseline.get(c))]

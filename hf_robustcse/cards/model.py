@@ -96,7 +96,7 @@ def card_text(
         check=_check(checkpoint),
         results=scores.results_table(checkpoint, evidence),
         reading=_reading(reported, backbone, checkpoint, evidence),
-        reported_more=[line for line in [scores.more_reported(checkpoint, evidence)] if line],
+        reported_more=scores.more_reported(checkpoint, evidence),
         comparisons=_comparisons(evidence),
         attacks=scores.attack_table([("this model", evidence.own), (scores.BASELINE, evidence.baseline)]),
         robust_sets=scores.robust_set_table(evidence.finetuned),
@@ -105,7 +105,8 @@ def card_text(
         command=block(public_command(str(command)), "sh") if (command := _recorded_command(checkpoint)) else None,
         licences=_licences(checkpoint, evidence, license, base_model),
         limits=limits_of(checkpoint, evidence),
-        citation=block(_citation(checkpoint.methods), "bibtex"),
+        citation=block(citation(checkpoint.methods), "bibtex"),
+        uncited=uncited(checkpoint.methods),
         files=[(Raw(_file_name(name)), digest) for name, digest in [*checkpoint.files, *evidence.files]],
         tiny=_tiny(checkpoint),
     )  # fmt: skip
@@ -159,9 +160,9 @@ def _eval_results(checkpoint: Checkpoint, evidence: scores.Evidence) -> list[Eva
                 dataset_args={key: entry for key, entry in (("pairs", value.count), ("sha256", value.data)) if entry},
                 metric_type="spearman_cosine",
                 metric_name="Spearman of the cosine x 100",
-                metric_value=value.mean,
+                metric_value=round(value.mean, 2),
                 metric_args={"aggregation": "all", "seeds": value.seeds}
-                | ({} if value.std is None else {"std": value.std}),
+                | ({} if value.std is None else {"std": round(value.std, 2)}),
             )
         )
     return found
@@ -271,13 +272,13 @@ def _check(checkpoint: Checkpoint) -> Raw | None:
 def _reading(reported: dict[str, float], backbone: str, checkpoint: Checkpoint, evidence: scores.Evidence) -> str:
     said = ""
     if reported and scores.results_table(checkpoint, evidence):
-        said += (
-            f" The paper's figures are for {backbone} and its own corpus, steps and batch: another model than this one."
+        said = (
+            f"The paper's figures are for {backbone} and its own corpus, steps and batch: another model than this one."
         )
     elif len(checkpoint.methods) > 1:
-        said += " No paper reports this mixture of methods."
+        said = "No paper reports this mixture of methods."
     elif checkpoint.views > 1:
-        said += " The papers' figures are of unlabelled training and are left out."
+        said = "The papers' figures are of unlabelled training and are left out."
     return said
 
 
@@ -308,6 +309,7 @@ def _training(checkpoint: Checkpoint) -> Raw | None:
         ("corpus", _corpus(checkpoint) if corpus.get("source") else None),
         ("sha256 of the corpus", code(str(corpus["sha256"])[:16]) if corpus.get("sha256") else None),
         ("steps", training.get("steps")),
+        ("sentences seen", training.get("sentences")),
         ("batch, all processes", identity.get("batch")),
         ("gradient accumulation", accumulated if accumulated != 1 else None),
         ("learning rate", identity.get("learning_rate")),
@@ -389,7 +391,14 @@ def _licences(
     return [Raw(line) for line in lines]
 
 
-def _citation(methods: Sequence[str]) -> str:
+def uncited(methods: Sequence[str]) -> str | None:
+    """The papers that no reference is known of."""
+    names = [ABOUT[method].label for method in methods if not METHODS[method].paper.bibtex]
+    return f"No reference of the paper is recorded here for {', '.join(names)}." if names else None
+
+
+def citation(methods: Sequence[str]) -> str:
+    """The BibTeX entries of the methods' papers, and ours."""
     entries = [METHODS[method].paper.bibtex for method in methods]
     version = files.version_of("hf-robustcse") or ""
     return "\n\n".join([*(entry for entry in entries if entry), OURS % version])

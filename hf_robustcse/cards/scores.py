@@ -178,7 +178,10 @@ def results_table(checkpoint: Checkpoint, evidence: Evidence) -> Raw | None:
         cells: list[str | None] = [name_of(column, known[column])]
         if len(heads) > 1:
             cells.append(None if figure is None else printed(figure))
-        cells += [shown(scores[column], column.metric) if column in scores else None for _, scores in sides]
+        for _, scores in sides:
+            # The heading says how many seeds.
+            value = dataclasses.replace(scores[column], seeds=1) if column in scores else None
+            cells.append(None if value is None else shown(value, column.metric))
         rows.append(cells)
     return table([*heads, *(head for head, _ in sides)], rows)
 
@@ -201,7 +204,9 @@ def reported_of(checkpoint: Checkpoint) -> tuple[dict[str, float], str]:
 
 
 def _key(column: Column) -> str:
-    """A column as `Paper.reported` names it."""
+    """A column as `Paper.reported` names it; the geometry of a paper is of data that it does not name."""
+    if column.group == "geometry":
+        return ""
     if column.task == "average":
         return "sts_avg"
     if column.group == "transfer" and column.task in ("transfer", "transfer_6"):
@@ -209,16 +214,18 @@ def _key(column: Column) -> str:
     return f"{column.task}_{column.split}" if column.split == "dev" else column.task
 
 
-def more_reported(checkpoint: Checkpoint, evidence: Evidence) -> str | None:
+def more_reported(checkpoint: Checkpoint, evidence: Evidence) -> Raw | None:
     """What the paper prints beside what the table has."""
     reported, backbone = reported_of(checkpoint)
-    there = {_key(column) for column in columns_of(evidence.own, evidence.setting) if column.group != "geometry"}
+    there = {_key(column) for column in columns_of(evidence.own, evidence.setting)}
     left = [
         f"{figure_name(key)} {printed(value)}" + (f" ({where})" if (where := _where(checkpoint, key)) else "")
         for key, value in reported.items()
         if key not in there
     ]
-    return f"The paper also reports, for {backbone}, and nothing of it was measured here: {'; '.join(left)}." if left else None
+    if not left:
+        return None
+    return Raw(f"The paper also reports, for {backbone}, and nothing of it was measured here: {'; '.join(left)}.")
 
 
 def _where(checkpoint: Checkpoint, key: str) -> str:
