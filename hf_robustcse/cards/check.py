@@ -25,7 +25,8 @@ LICENSES = frozenset(
     cdla-permissive-2.0 cdla-sharing-1.0 creativeml-openrail-m deepfloyd-if-license ecl-2.0 epl-1.0 epl-2.0 etalab-2.0
     eupl-1.1 eupl-1.2 fair-noncommercial-research-license gemma gfdl gpl gpl-2.0 gpl-3.0 h-research intel-research isc
     lgpl lgpl-2.1 lgpl-3.0 lgpl-lr llama2 llama3 llama3.1 llama3.2 llama3.3 llama4 lppl-1.3c mit mpl-2.0 ms-pl ncsa
-    odbl odc-by ofl-1.1 open-mdw openrail openrail++ osl-3.0 other pddl postgresql unknown unlicense wtfpl zlib""".split()
+    odbl odc-by ofl-1.1 open-mdw openrail openrail++ osl-3.0 other pddl postgresql unknown unlicense wtfpl
+    zlib""".split()
 )
 _LISTS = ("base_model", "datasets", "language", "license", "metrics", "tags")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*|multilingual|code")
@@ -110,7 +111,7 @@ def _entries(data: dict[str, Any], name: str) -> list[str]:
 
 
 def _check_model_index(index: Any) -> None:
-    """Names, types and values; and the same after a round trip, in which huggingface_hub loses what it does not know."""
+    """Names, types and values; and the same after a round trip, which loses what huggingface_hub does not know."""
     try:
         name, results = model_index_to_eval_results(index)
         again = eval_results_to_model_index(name, results)
