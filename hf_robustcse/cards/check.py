@@ -82,12 +82,11 @@ def validate(text: str) -> ModelCard:
     if not (block := REGEX_YAML_BLOCK.search(text)):
         raise UserError("the card has no metadata: it must begin with a block of YAML between two lines of ---")
     try:
-        card = ModelCard(text)
         data = yaml.safe_load(block[2])
-    except (ValueError, TypeError, AttributeError, yaml.YAMLError) as error:
-        raise UserError(f"the card's metadata cannot be read: {clean(error)}") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"the card's metadata is no YAML: {clean(error)}") from None
     if not isinstance(data, dict):
-        raise UserError("the card's metadata is empty")
+        raise UserError("the card's metadata is no list of name: value lines")
     for name in _LISTS:
         values = data.get(name, [])
         for value in values if isinstance(values, list) else [values]:
@@ -102,7 +101,7 @@ def validate(text: str) -> ModelCard:
             check_repo_id(value, f"the card's {name}")
     if "model-index" in data:
         _check_model_index(data["model-index"])
-    return card
+    return ModelCard(text)
 
 
 def _entries(data: dict[str, Any], name: str) -> list[str]:
@@ -118,7 +117,10 @@ def _check_model_index(index: Any) -> None:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"the card's model-index is malformed ({type(error).__name__}: {clean(error)})") from None
     if again != index:
-        raise UserError("the card's model-index is not as huggingface_hub writes it: two entries share task and data")
+        raise UserError(
+            "the card's model-index is not as huggingface_hub writes it: it has an unknown field, or two entries "
+            "with the same task and data"
+        )
     for result in results:
         texts = {"task": result.task_type, "dataset": result.dataset_type, "metric": result.metric_type, "model": name}
         for what, value in {**texts, "dataset": result.dataset_name}.items():
