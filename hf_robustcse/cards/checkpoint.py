@@ -6,8 +6,11 @@ import dataclasses
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
+
+from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
 
 from hf_robustcse import layout
 from hf_robustcse.cards.check import check_repo_id
@@ -17,6 +20,7 @@ from hf_robustcse.files import sha256_file
 from hf_robustcse.methods import METHODS
 from hf_robustcse.modules import POOLERS
 from hf_robustcse.report.read import clean
+from hf_robustcse.report.table import BACKBONES
 
 EMBEDDED = "embedded"
 """What a manifest calls the encoder that this package brings."""
@@ -155,16 +159,17 @@ def _dense(folder: Path) -> list[tuple[str, str]]:
     return found
 
 
-def is_hub_id(name: str | None, *, known: bool = False) -> bool:
-    """Whether a recorded name can only be an id of the Hub.
+def is_hub_model(name: str | None) -> bool:
+    """Whether a recorded name is the id of a model on the Hub for sure; a folder may look like one.
 
     Args:
-        name: of a model or a data set.
-        known: whether it is one that has no owner, such as roberta-base.
+        name: as recorded.
     """
     if name is None or public_path(name) != name or Path(name).exists():
         return False
-    owned = re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", name) is not None
-    return known or (
-        owned and PurePath(name).suffix not in (".txt", ".csv", ".tsv", ".jsonl", ".json", ".gz", ".parquet")
-    )
+    if name in BACKBONES:
+        return True
+    try:
+        return isinstance(try_to_load_from_cache(name, "config.json"), str)  # it was fetched from there
+    except HFValidationError:
+        return False

@@ -58,7 +58,13 @@ def below(known: dict[Column, Value], other: dict[Column, Value], columns: Seque
         for column in columns
         if comparable(known[column], other.get(column)) and known[column].mean < other[column].mean
     ]
-    return [f"Worse than {what} on {'; '.join(worse)}."] if worse else []
+    return [f"Worse than {what}{_over(known, columns)} on {'; '.join(worse)}."] if worse else []
+
+
+def _over(known: dict[Column, Value], columns: Sequence[Column]) -> str:
+    """Whether it is means that are compared; single runs may differ from them."""
+    seeds = {known[column].seeds for column in columns}
+    return f" (means over {max(seeds)} seeds)" if max(seeds) > 1 else ""
 
 
 def against_baseline(known: dict[Column, Value], other: dict[Column, Value], columns: Sequence[Column]) -> list[str]:
@@ -70,7 +76,8 @@ def against_baseline(known: dict[Column, Value], other: dict[Column, Value], col
     said = []
     if worse:
         parts = [f"{name_of(c)} {known[c].mean:.2f} against {other[c].mean:.2f}" for c in worse]
-        said.append(f"Not better than `{BASELINE}` on {len(worse)} of {len(shared)} sets: {'; '.join(parts)}.")
+        over = _over(known, shared)
+        said.append(f"Not better than `{BASELINE}`{over} on {len(worse)} of {len(shared)} sets: {'; '.join(parts)}.")
     better = [c for c in shared if c not in worse]
     within = [c for c in better if known[c].mean - other[c].mean <= max(known[c].std or 0.0, other[c].std or 0.0)]
     if within:

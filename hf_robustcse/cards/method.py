@@ -196,7 +196,10 @@ def _attacks(method: str, rows: Sequence[Row]) -> list[tuple[Raw, Raw]]:
     if not any(method in name.split("+") for name, _ in sides):
         return []
     scores = attack_table(sides)
-    said = Raw("Attacks: success rate in % and its 95 % interval, over the examples; lower is more robust.")
+    said = Raw(
+        "Attacks: success rate in % and its 95 % interval, over the examples; lower is more robust. Their parameters "
+        "and departures from the papers are in the result files; figures of other tools are not comparable."
+    )
     return [(said, scores)] if scores else []
 
 

@@ -15,13 +15,13 @@ from hf_robustcse import files
 from hf_robustcse.cards import scores
 from hf_robustcse.cards.about import ABOUT
 from hf_robustcse.cards.check import check_language, check_license, check_repo_id
-from hf_robustcse.cards.checkpoint import EMBEDDED, Checkpoint, is_hub_id, mapping, read_checkpoint
+from hf_robustcse.cards.checkpoint import EMBEDDED, Checkpoint, is_hub_model, mapping, read_checkpoint
 from hf_robustcse.cards.limits import limits_of
 from hf_robustcse.cards.text import Raw, block, code, public_command, public_path, render, table
 from hf_robustcse.evaluation.sts import TASKS
 from hf_robustcse.methods import METHODS
 from hf_robustcse.report.read import clean
-from hf_robustcse.report.table import BACKBONES, NAMES
+from hf_robustcse.report.table import NAMES
 from hf_robustcse.report.write import comparison_cells
 
 PLACEHOLDER = "ORG/NAME"
@@ -63,7 +63,7 @@ def card_text(
         check_language(language)
     checkpoint = read_checkpoint(model, repo_id)
     if base_model is None:
-        base_model = checkpoint.base if is_hub_id(checkpoint.base, known=checkpoint.base in BACKBONES) else None
+        base_model = checkpoint.base if is_hub_model(checkpoint.base) else None
     else:
         check_repo_id(base_model, "--base_model")
     evidence = scores.gather(checkpoint, results)
@@ -127,7 +127,7 @@ def _metadata(
         language=language,
         license=license,
         base_model=base_model,
-        datasets=[source] if not corpus.get("files") and is_hub_id(source) else None,
+        datasets=[source] if source and corpus.get("files") == [] else None,  # a corpus from the Hub has no files
         library_name="sentence-transformers",
         pipeline_tag="sentence-similarity",
         tags=["sentence-transformers", "sentence-similarity", "feature-extraction", "robustness", "hf-robustcse",

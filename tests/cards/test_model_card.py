@@ -286,7 +286,7 @@ def test_further_results(model, tmp_path):
     assert robust[1] == ["RTE (dev)", "accuracy", "61.50", "52.25", "85.75"]
     assert typos[1] == ["text.txt", "50", "91.25", "0.88"]
     limits = section(text, "Limits")
-    assert "Not better than `simcse` on 1 of 1 sets: STS-B (test) 70.56 against 72.00" in limits
+    assert "Not better than `simcse` (means over 2 seeds) on 1 of 1 sets: STS-B (test) 70.56 against 72.00" in limits
     assert "1 of 2 attacks succeed on half" in limits and "pwws on MR, on 81.2 %" in limits
     read = [model / "results.json", model / "manifest.json", model / "robustcse" / "config.json", *files]
     assert untraced(text, read) == [] and all(f"{path.name} {sha256_file(path)}" in text for path in files)
