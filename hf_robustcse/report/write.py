@@ -47,7 +47,7 @@ def markdown(table: Table, title: str, sources: Sequence[Source]) -> str:
     if table.comparisons:
         lines += ["", "## Paired comparisons", ""]
         lines += _rule(["A", "B", "task", "A", "B", "B - A", "95 % interval", "verdict"])
-        lines += [_line([escape(cell) for cell in cells]) for cells in comparison_cells(table)]
+        lines += [_line([escape(cell) for cell in cells]) for cells in comparison_cells(table.comparisons)]
     if table.reported:
         lines += ["", "## What the papers report, for settings of their own", ""]
         lines += _rule(["", *table.reported])
@@ -126,7 +126,7 @@ def html(
         table=table,
         groups=groups,
         firsts=firsts,
-        comparisons=comparison_cells(table),
+        comparisons=comparison_cells(table.comparisons),
         reported=reported_cells(table),
         sources=sources,
         pictures=[(caption, data_uri(kind, content)) for caption, kind, content in pictures],
