@@ -454,3 +454,26 @@ def test_paths_lose_their_folders(recorded, shown):
 def test_a_block_cannot_be_closed_from_within():
     text = block("a\n````\nb", "sh")
     assert text.startswith("`````sh\n") and text.endswith("\n`````")
+
+
+def test_a_paired_comparison_is_shown(model, tmp_path):
+    record = {
+        "a": 70.126, "a_std": None, "b": 71.5, "b_std": None, "difference": 1.374, "low": -0.25, "high": 2.75,
+        "verdict": "no difference is shown", "n": 100, "split": "test", "sha256": "a" * 64,
+    }  # fmt: skip
+    sides = {
+        side: [{"model": f"{HOME}/sweep/{name}/seed-0", "method": name, "pooling": "first-last", "revision": None}]
+        for side, name in (("a", "vadv"), ("b", "dclr"))
+    }
+    compared = {**sides, "tasks": {"STSB": record}, "command": "run_eval.py --compare", "protocol": {}, "missing": []}
+    text = card_text(model, results=[save(tmp_path / "c.json", compared)])
+    comparison = tables(section(text, "Results"))[1]
+    assert comparison[1][2:] == [
+        "STS-B (test, all)",
+        "70.13",
+        "71.50",
+        "+1.37",
+        "-0.25 to +2.75",
+        "no difference is shown",
+    ]
+    assert "alice" not in text
