@@ -421,3 +421,16 @@ def test_a_row_for_each_fine_tuned_task_and_none_for_a_benchmark(tmp_path):
     assert len([name for name in names if name.startswith("embedded, fine-tuned on ")]) == 8
     assert names.count("embedded") == 1
     assert not any("changed" in head and not head.endswith("words changed") for head in page.rows[1])  # an attack's
+
+
+def test_sentences_with_typos_have_columns_of_their_own(tmp_path):
+    probes = {"n": 50, "source": "text.txt", "perturbed": {"noise": 0.2, "accuracy": 91.25, "cosine": 0.875}}
+    watched = {"score": 93.0, "retrieval": 90.5, "cosine": 0.75, "split": "dev", "sha256": "t", "n": 20}
+    tasks = {"geometry": {"set": None, "probes": probes}, "dev_text": watched}
+    [row] = collect([save(tmp_path / "a.json", result(tasks=tasks))]).rows
+    assert {(column.task, column.metric): value.mean for column, value in row.scores.items()} == {
+        ("probe", "retrieval"): 91.25, ("probe", "cosine"): 0.875,
+        ("dev_text", "retrieval"): 90.5, ("dev_text", "cosine"): 0.75,
+    }  # fmt: skip
+    _, rows, _ = report(tmp_path, tmp_path / "a.json")
+    assert "probe (split not recorded) retrieval, sentences with typos" in rows[0]
