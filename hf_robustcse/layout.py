@@ -237,7 +237,7 @@ def leads_out(name: str) -> bool:
 
 # The kinds of numbers of a model's configuration that memory or time is proportional to, and the most of each.
 _SIZES = (
-    (re.compile(r"layers?$|depth$"), 1_000),
+    (re.compile(r"layers?$|depth$"), 256),
     (re.compile(r"vocab_size$|position"), 10_000_000),
     (re.compile(r"^num_|^n_|size$|dim$|width$|rank$|heads$|labels$|features$|^d_|_dims?_|buckets$"), 1_000_000),
 )

@@ -225,7 +225,8 @@ class RobustCSEModel(PreTrainedModel):
         except UserError:
             raise
         except Exception as error:  # a number beyond what torch counts to
-            raise UserError(f"{path} describes no model that can be built ({' '.join(str(error).split())})") from error
+            reason = " ".join(str(error).split())[:200]
+            raise UserError(f"{path} describes no model that can be built ({reason})") from error
         rest = {key: value for key, value in wanted.items() if not key.startswith(layout.BACKBONE)}
         layout.check_shapes(rest, layout.read_shapes(weights), path)
 

@@ -1,7 +1,8 @@
-"""Checkpoints made to do harm, or damaged: each is refused with one line, without memory and without leaving its folder."""
+"""Harmful or damaged checkpoints are refused with one line, before memory is taken or a file elsewhere is read."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import resource
 import shutil
@@ -27,9 +28,8 @@ def whole(bert, tmp_path_factory):
     """A sound checkpoint whose head is part of the embedding, in a folder with a secret beside it."""
     folder = tmp_path_factory.mktemp("malicious") / "checkpoint"
     options = options_of("dcl") | {"vadv_lambda": 0.1}
-    RobustCSEModel.from_encoder(
-        bert, method="vadv+dcl", method_options=options, head="tanh", keep_head=True
-    ).save_pretrained(folder)
+    model = RobustCSEModel.from_encoder(bert, method="vadv+dcl", method_options=options, head="tanh", keep_head=True)
+    model.save_pretrained(folder)
     (folder.parent / "secret.json").write_text('{"a": "secret"}')
     return folder
 
@@ -74,7 +74,7 @@ def change_rest(folder):
 def link(file):
     def change(folder):
         (folder / file).unlink()
-        (folder / file).symlink_to("../secret.json")
+        (folder / file).symlink_to(folder.parent / "secret.json")
 
     return change
 
@@ -116,7 +116,7 @@ BACKBONE = {
     "vocabulary within bounds": ({"vocab_size": 9_000_000}, "does not fit the weights"),
     "width": ({"hidden_size": 10**9}, "asks for hidden_size"),
     "layers": ({"num_hidden_layers": 10**9}, "asks for num_hidden_layers"),
-    "many layers": ({"num_hidden_layers": 900}, "asks for"),
+    "many layers": ({"num_hidden_layers": 200}, "asks for"),
     "positions": ({"max_position_embeddings": 10**9}, "asks for max_position_embeddings"),
     "labels": ({"num_labels": 10**9}, "asks for num_labels"),
     "negative": ({"hidden_size": -16}, "asks for hidden_size -16"),
@@ -143,7 +143,7 @@ CASES = {
     "dense: other code": (set_json("2_Dense/config.json", activation_function="os.getcwd"), "none of torch.nn"),
     "dense: code of torch": (set_json("2_Dense/config.json", activation_function="torch.hub.help"), "none of torch.nn"),
     "dense: huge": (set_json("2_Dense/config.json", out_features=900_000, in_features=900_000), "does not hold"),
-    "tokenizer: other code": (set_json("tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.T", None]}), "other code"),
+    "tokenizer: other code": (set_json("tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.T"]}), "other code"),
     "adapter of another model": (text("adapter_config.json", '{"base_model_name_or_path": "evil/x"}'), "another model"),
     "json: broken": (text(layout.CONFIG, '{"method": '), "is not JSON"),
     "json: not UTF-8": (text(layout.CONFIG, b'{"method": "\xff"}'), "is not UTF-8"),
@@ -180,7 +180,7 @@ def test_the_sound_one_loads(whole):
 def test_a_bad_one_is_refused(whole, tmp_path, case):
     change, said = CASES[case]
     folder = shutil.copytree(whole, tmp_path / "checkpoint")
-    secret = shutil.copy(whole.parent / "secret.json", tmp_path)
+    shutil.copy(whole.parent / "secret.json", tmp_path)
     change(folder)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     OPENED.clear()
@@ -193,7 +193,7 @@ def test_a_bad_one_is_refused(whole, tmp_path, case):
     if not case.startswith(("config", "json", "state", "header", "no state")):  # what the evaluation reads, too
         with pytest.raises(UserError):
             load_embedder(str(folder), device="cpu")
-    assert json.loads((tmp_path / "secret.json").read_text()) == {"a": "secret"} and secret
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "secret.json"]
 
 
 @pytest.mark.parametrize("modules", MODULES)
@@ -245,8 +245,6 @@ def test_what_a_checkpoint_names_is_not_used(bert, tmp_path, option, method):
 
 def test_an_option_that_names_something_outside_says_so():
     """A new option for a file or a model has to carry the mark."""
-    import dataclasses
-
     for method in METHODS.values():
         for field in dataclasses.fields(method.Options):
             if "folder" in field.metadata.get("help", "").lower() or "file" in field.metadata.get("help", "").lower():
