@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
+from transformers.utils import logging
 
 from hf_robustcse import layout
 from hf_robustcse.errors import UserError
@@ -106,6 +107,7 @@ def run(
         raise UserError(f"--output_dir {output_dir} is there already: choose a new folder")
     if not Path(checkpoint).is_dir() and layout.leads_out(checkpoint):
         raise UserError(f"there is no folder {checkpoint}")
+    logging.set_verbosity_error()  # its tables of names that it does not know; what is printed here says more
     layout.check_links(checkpoint)
     layout.check(checkpoint)
     if layout.find(checkpoint, layout.CONFIG) is not None:

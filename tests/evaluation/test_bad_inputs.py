@@ -249,7 +249,7 @@ def test_bad_model(
     assert "model.safetensors is cut off" in refused(monkeypatch, capsys, output, *words, "STSB")
     (broken / "model.safetensors").write_bytes(content)
     (broken / "config.json").write_text((bert / "config.json").read_text(encoding="utf-8")[:60], encoding="utf-8")
-    assert "model.safetensors is cut off" in refused(monkeypatch, capsys, output, *words, "STSB")
+    assert "config.json is not JSON" in refused(monkeypatch, capsys, output, *words, "STSB")
 
 
 def test_bad_text_to_probe(
