@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from hf_robustcse.errors import Parser, command
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "import": ("hf_robustcse.convert", "a released SimCSE, DCLR, GS-InfoNCE or DiffCSE checkpoint into our layout"),
     "report": ("hf_robustcse.report", "results.json files into one table: Markdown, CSV and a page"),
     "card": ("hf_robustcse.cards", "the model card of a model folder, or of a method, without the Hub"),
     "prefetch": ("hf_robustcse.prefetch", "fetch evaluation data and models into a folder, to work without a network"),

@@ -124,7 +124,7 @@ def load_backbone(model_name_or_path: str, *, dropout: float | None = None, **kw
         backbone, info = AutoModel.from_pretrained(
             model_name_or_path, config=config, dtype=torch.float32, output_loading_info=True, **kwargs
         )
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # the readers of configurations and weights have a dozen kinds
         reason = str(error).strip().split("\n")[0]
         raise UserError(
             f"cannot load the encoder {model_name_or_path!r}: give a folder with config.json and model.safetensors, or "

@@ -42,6 +42,37 @@ def write_json(path: str | Path, value: Any) -> None:
     atomic_write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def read_json(path: str | Path, limit: int = 8 << 20) -> Any:
+    """The JSON in a file that someone else may have written.
+
+    Args:
+        path: the file.
+        limit: the most bytes that it may have.
+
+    Raises:
+        UserError: if it is larger, no UTF-8, no JSON (NaN is none), or nested beyond the parser's depth.
+    """
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(limit + 1)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    if len(raw) > limit:
+        raise UserError(f"{path} is larger than {limit >> 20} MB, which no configuration is")
+    try:
+        return json.loads(raw.decode("utf-8-sig"), parse_constant=_refuse_constant)
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not UTF-8 text") from None
+    except ValueError as error:  # json's own, and numbers of thousands of digits
+        raise UserError(f"{path} is not JSON ({error})") from None
+    except RecursionError:
+        raise UserError(f"{path} is nested too deeply") from None
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
+
+
 @contextmanager
 def whole_folder(folder: str | Path) -> Iterator[Path]:
     """Write a folder so that it is there as a whole or not at all; one that is there already is replaced.

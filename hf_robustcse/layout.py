@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
-from pathlib import Path
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModel
 from transformers.utils import cached_file
 
 from hf_robustcse.encoder import SentenceEncoder
-from hf_robustcse.files import version_of, write_json
+from hf_robustcse.errors import UserError
+from hf_robustcse.files import read_json, version_of, write_json
 
 FOLDER = "robustcse"
 CONFIG = f"{FOLDER}/config.json"
@@ -155,8 +160,237 @@ def _write_sentence_transformers(
 
 
 def read_rest(model_name_or_path: str, **hub: Any) -> dict[str, Tensor]:
-    """The head and the method's state of a checkpoint."""
+    """The head and the method's state of a checkpoint.
+
+    Raises:
+        UserError: if the file is not there, or cut off.
+    """
     path = find(model_name_or_path, WEIGHTS, **hub)
     if path is None:
-        raise FileNotFoundError(f"{model_name_or_path} has no {WEIGHTS}")
-    return load_file(path)
+        raise UserError(f"{model_name_or_path} has no {WEIGHTS}")
+    return read_safetensors(path)
+
+
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file.
+
+    Raises:
+        UserError: if it is cut off or no safetensors file.
+    """
+    with _open(path) as file:
+        return {key: file.get_tensor(key) for key in file.keys()}
+
+
+def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shapes of the tensors of a file, of which only the header is read.
+
+    Raises:
+        UserError: if it is cut off or no safetensors file.
+    """
+    with _open(path) as file:
+        return {key: tuple(file.get_slice(key).get_shape()) for key in file.keys()}
+
+
+def _open(path: Path) -> Any:
+    try:
+        return safe_open(path, framework="pt")
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path} is cut off or no safetensors file ({error}): fetch it again, or convert it") from error
+
+
+def weight_files(model_name_or_path: str, **hub: Any) -> list[Path]:
+    """The files of a checkpoint's weights: safetensors if it has them, else torch's own; whole or in shards.
+
+    Raises:
+        UserError: for an index that names a file outside the checkpoint, or one that is not there.
+    """
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        if path := find(model_name_or_path, name, **hub):
+            return [path]
+        if index := find(model_name_or_path, f"{name}.index.json", **hub):
+            shards = read_json(index)
+            shards = shards.get("weight_map") if isinstance(shards, dict) else None
+            if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
+                raise UserError(f"{index} has no weight_map from tensors to files")
+            paths = []
+            for shard in sorted(set(shards.values())):
+                found = None if leads_out(shard) else find(model_name_or_path, shard, **hub)
+                if found is None or found.suffix != Path(name).suffix:
+                    raise UserError(f"{index} names {shard!r}, which is no {Path(name).suffix} file of the checkpoint")
+                paths.append(found)
+            return paths
+    return []
+
+
+def leads_out(name: str) -> bool:
+    """Whether a path, on any system, is absolute or goes up, and so may lead out of the folder that it is relative to.
+
+    >>> [leads_out(name) for name in ("1_Pooling", "org/model", "/etc/passwd", "a/../../b", "~/x", "C:/x", "file://x")]
+    [False, False, True, True, True, True, True]
+    """
+    parts = PurePosixPath(name.replace("\\", "/")).parts
+    return (
+        PurePosixPath(name).is_absolute() or bool(PureWindowsPath(name).anchor or PureWindowsPath(name).drive)
+        or ".." in parts or name.startswith("~") or "://" in name or "\0" in name
+    )  # fmt: skip
+
+
+# The kinds of numbers of a model's configuration that memory or time is proportional to, and the most of each.
+_SIZES = (
+    (re.compile(r"layers?$|depth$"), 256),
+    (re.compile(r"vocab_size$|position"), 10_000_000),
+    (re.compile(r"^num_|^n_|size$|dim$|width$|rank$|heads$|labels$|features$|^d_|_dims?_|buckets$"), 1_000_000),
+)
+_BYTES_PER_PARAMETER = 0.25
+"""The least that a parameter takes in a file of weights: two bits, less than any encoder's."""
+_OWN_MODULES = ("Transformer", "WeightedLayerPooling", "Pooling", "Dense")
+
+
+def check_sizes(settings: Mapping[str, Any], where: str | Path) -> None:
+    """Refuse numbers that no model has, before anything of their size is made.
+
+    Args:
+        settings: a configuration.
+        where: what it is, for the message.
+
+    Raises:
+        UserError: for the first of them.
+    """
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            check_sizes(value, where)
+        elif isinstance(value, int | float):
+            limit = next((limit for pattern, limit in _SIZES if pattern.search(str(name))), None)
+            if limit is not None and not -1 <= value <= limit:
+                raise UserError(f"{where} asks for {name} {value}; the most is {limit:,}: this is no usable model")
+
+
+def check(model_name_or_path: str, **hub: Any) -> None:
+    """Look at a model that someone else may have made before any library loads it.
+
+    Everything that is refused here would run code that comes with the model, read files outside it, or take memory out
+    of proportion to its weights. What is no model at all is left to the loading to complain about.
+
+    Args:
+        model_name_or_path: folder or Hub id of an encoder, a sentence-transformers model or a checkpoint of this
+            package; the last has to keep to what this package writes.
+        **hub: revision, token, cache_dir, local_files_only.
+
+    Raises:
+        UserError: for the first thing that is refused.
+    """
+    try:
+        path = find(model_name_or_path, "config.json", **hub)
+        modules = find(model_name_or_path, "modules.json", **hub)
+    except OSError:  # no such id, or no access to it
+        return
+    if path is None and modules is None:
+        return
+    own = find(model_name_or_path, CONFIG, **hub) is not None
+    if own:
+        check_links(model_name_or_path)
+        for name in ("tokenizer_config.json", "sentence_bert_config.json", "adapter_config.json"):
+            extra = find(model_name_or_path, name, **hub)
+            if extra and (name.startswith("adapter") or "auto_map" in _object(extra)):
+                raise UserError(f"{extra} names other code or another model, which no checkpoint of this package does")
+    if modules:
+        _check_modules(model_name_or_path, modules, own, **hub)
+    if path:
+        _check_backbone(model_name_or_path, path, own, **hub)
+
+
+def check_links(model_name_or_path: str) -> None:
+    """Refuse links that lead out of a folder, but for those of a Hub cache into its own files.
+
+    Raises:
+        UserError: naming the link.
+    """
+    folder = Path(model_name_or_path)
+    if not folder.is_dir():
+        return
+    root = folder.resolve()
+    allowed = [root, root.parents[1] / "blobs"] if root.parent.name == "snapshots" else [root]
+    for path in [*folder.glob("*"), *folder.glob("*/*")]:
+        if path.is_symlink() and not any(path.resolve().is_relative_to(place) for place in allowed):
+            raise UserError(f"{path} is a link that leads out of the folder: put the file itself there")
+
+
+def _object(path: Path) -> dict[str, Any]:
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise UserError(f"{path} is not a JSON object")
+    return value
+
+
+def _check_modules(name: str, path: Path, own: bool, **hub: Any) -> None:
+    """Refuse module classes from elsewhere, which are imported by their name, and folders outside the model."""
+    modules = read_json(path)
+    if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
+        raise UserError(f"{path} is not a list of modules")
+    for module in modules:
+        kind, folder = module.get("type"), module.get("path")
+        if not isinstance(kind, str) or not re.fullmatch(r"sentence_transformers(\.\w+)+", kind):
+            raise UserError(f"{path} names the module {kind!r}, which is not part of sentence-transformers: not loaded")
+        if own and kind.rpartition(".")[2] not in _OWN_MODULES:
+            raise UserError(f"{path} names the module {kind!r}, which no checkpoint of this package has")
+        if not isinstance(folder, str) or leads_out(folder):
+            raise UserError(f"{path} names the folder {folder!r}, which is outside the model")
+        found = find(name, f"{folder}/config.json", **hub) if folder else None
+        if found is None:
+            continue
+        settings = _object(found)
+        check_sizes(settings, found)
+        if kind.endswith(".Dense"):
+            activation = settings.get("activation_function", "torch.nn.")
+            if not isinstance(activation, str) or not activation.startswith("torch.nn."):
+                raise UserError(f"{found} names the activation {activation!r}, which is none of torch.nn")
+            weights = find(name, f"{folder}/model.safetensors", **hub)
+            shape = (settings.get("out_features"), settings.get("in_features"))
+            if weights and read_shapes(weights).get("linear.weight") != shape:
+                raise UserError(f"{found} asks for a layer of {shape}, which {weights.name} beside it does not hold")
+
+
+def _check_backbone(name: str, path: Path, own: bool, **hub: Any) -> None:
+    """Refuse code that comes with the model, and a configuration that asks for more than the weights can fill."""
+    settings = _object(path)
+    check_sizes(settings, path)
+    attention = [settings.get(key) for key in ("attn_implementation", "_attn_implementation")]
+    if any(isinstance(value, str) and "/" in value for value in attention) or (
+        "auto_map" in settings and (own or settings.get("model_type") not in CONFIG_MAPPING)
+    ):
+        raise UserError(f"{path} needs code that comes with the model, which is never run: choose another model")
+    files = weight_files(name, **hub)
+    held = {k: v for file in files if file.suffix == ".safetensors" for k, v in read_shapes(file).items()}
+    try:
+        with torch.device("meta"):  # shapes without memory
+            wanted = AutoModel.from_config(AutoConfig.for_model(**settings)).state_dict()
+    except Exception as error:  # each kind of model complains of its settings in its own way
+        if own:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise UserError(f"{path} describes no model that can be built ({reason[:200]})") from error
+        return
+    if own and held:
+        check_shapes({k: v for k, v in wanted.items() if k in held}, held, path)
+    parameters, size = sum(tensor.numel() for tensor in wanted.values()), sum(file.stat().st_size for file in files)
+    if files and parameters * _BYTES_PER_PARAMETER > size:
+        raise UserError(f"{path} asks for {parameters:,} parameters; the weights beside it are {size:,} bytes")
+
+
+def check_shapes(wanted: Mapping[str, Tensor], held: Mapping[str, tuple[int, ...]], config: str | Path) -> None:
+    """Refuse weights that are not those that a configuration describes.
+
+    Args:
+        wanted: name -> tensor, which may be on the device ``meta``.
+        held: name -> shape, as in the file.
+        config: the configuration, for the message.
+
+    Raises:
+        UserError: for the first that is missing, too many or of another shape.
+    """
+    for key in sorted(wanted.keys() | held.keys()):
+        want, have = (tuple(wanted[key].shape) if key in wanted else None), held.get(key)
+        if want != have:
+            raise UserError(
+                f"{config} does not fit the weights beside it: {key} is {have or 'missing'} there and "
+                f"{want or 'unknown'} by the configuration"
+            )

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
+import math
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,10 +18,13 @@ from transformers.utils import ModelOutput
 from hf_robustcse import layout
 from hf_robustcse.encoder import SentenceEncoder, load_backbone
 from hf_robustcse.errors import UserError
+from hf_robustcse.files import read_json
 from hf_robustcse.methods import Batch, build
 from hf_robustcse.modules import HEADS, POOLERS, statistics_frozen
 from hf_robustcse.perturb import AUGMENTATIONS, SharedDropout, augment, dropout_off, words_of
 
+# What versions of transformers, and its trainer, put into any configuration.
+_OTHERS_KEYS = {"use_cache", "pad_token_id", "bos_token_id", "eos_token_id", "torch_dtype", "dtype", "model_type"}
 HUB_ARGUMENTS = ("revision", "token", "cache_dir", "local_files_only")
 
 
@@ -68,7 +75,13 @@ class RobustCSEConfig(PretrainedConfig):
         ):  # fmt: skip
             if value not in choices:
                 raise UserError(f"--{option} must be one of {', '.join(choices)}, not {value!r}")
-        if not temperature > 0:
+        for option, value, kinds in (
+            ("encoder", encoder, dict | None), ("keep_head", keep_head, bool),
+            ("temperature", temperature, int | float), ("augmentation_rate", augmentation_rate, int | float),
+        ):  # fmt: skip
+            if not isinstance(value, kinds):
+                raise UserError(f"--{option} cannot be {value!r}")
+        if not 0 < temperature < math.inf:
             raise UserError(f"--temperature must be above 0, not {temperature}")
         if not 0 <= augmentation_rate < 1:
             raise UserError(f"--augmentation_rate must be at least 0 and below 1, not {augmentation_rate}")
@@ -98,6 +111,7 @@ class RobustCSEModel(PreTrainedModel):
             settings = dict(config.encoder or {})
             if "model_type" not in settings:
                 raise UserError("RobustCSEConfig.encoder needs the backbone's configuration with its model_type")
+            layout.check_sizes(settings, "RobustCSEConfig.encoder")
             backbone = AutoModel.from_config(AutoConfig.for_model(settings.pop("model_type"), **settings))
         config.encoder = backbone.config.to_diff_dict() | {"model_type": backbone.config.model_type}
         self.encoder = SentenceEncoder(backbone, pooler=config.pooler, head=config.head)
@@ -149,6 +163,7 @@ class RobustCSEModel(PreTrainedModel):
             temperature=temperature, augmentation=augmentation, augmentation_rate=augmentation_rate,
         )  # fmt: skip
         name = os.fspath(model_name_or_path)
+        layout.check(name, **{key: kwargs[key] for key in HUB_ARGUMENTS if key in kwargs})
         model = cls(config, load_backbone(name, dropout=dropout, **kwargs))
         model.method.load_pretrained(name, **kwargs)
         model.attach_tokenizer(load_tokenizer(name, **kwargs))
@@ -156,17 +171,27 @@ class RobustCSEModel(PreTrainedModel):
 
     @classmethod
     def from_pretrained(  # type: ignore[override]
-        cls, pretrained_model_name_or_path: str | os.PathLike[str], *, dropout: float | None = None, **kwargs: Any
+        cls,
+        pretrained_model_name_or_path: str | os.PathLike[str],
+        *,
+        method_options: Mapping[str, Any] | None = None,
+        dropout: float | None = None,
+        **kwargs: Any,
     ) -> RobustCSEModel:
         """Load a checkpoint that this project wrote, to encode or to train on.
 
+        Nothing that the checkpoint says is trusted: neither code nor files outside it are loaded (`layout.check`), and
+        sizes have to be those of its weights. What a method's option names outside (``dclr_complement``,
+        ``rse_generator``, ``dcl_wordlist``) has to be named again in `method_options` to train on.
+
         Args:
             pretrained_model_name_or_path: its folder or Hub id.
+            method_options: take the place of those in the checkpoint, by name.
             dropout: set every dropout probability of the encoder.
             **kwargs: revision, token, cache_dir, local_files_only, attn_implementation.
 
         Raises:
-            UserError: if there is no such checkpoint; for a plain encoder use `from_encoder`.
+            UserError: if there is no such checkpoint (for a plain encoder use `from_encoder`), or it is refused.
         """
         name = os.fspath(pretrained_model_name_or_path)
         hub = {key: kwargs[key] for key in HUB_ARGUMENTS if key in kwargs}
@@ -176,11 +201,34 @@ class RobustCSEModel(PreTrainedModel):
                 f"{name!r} is no checkpoint of this project (it has no {layout.CONFIG}); "
                 "RobustCSEModel.from_encoder starts from any other encoder"
             )
-        config = RobustCSEConfig.from_json_file(path)
+        layout.check(name, **hub)
+        options = dict(method_options or {})
+        config = _read_config(path, options)
+        cls._check_rest(name, path, config, **hub)
         model = cls(config, load_backbone(name, dropout=dropout, **kwargs))
+        model.method.unconfirmed = {k: v for k, v in model.method.outside.items() if k not in options}
         model.load_rest(name, **hub)
         model.attach_tokenizer(load_tokenizer(name, **kwargs))
         return model.eval()
+
+    @classmethod
+    def _check_rest(cls, name: str, path: Path, config: RobustCSEConfig, **hub: Any) -> None:
+        """Refuse a configuration that asks for other weights than there are, before memory is taken for any."""
+        weights = layout.find(name, layout.WEIGHTS, **hub)
+        if weights is None:
+            raise UserError(f"{name} has no {layout.WEIGHTS}")
+        try:
+            with torch.device("meta"):
+                wanted = cls(
+                    copy.deepcopy(config), AutoModel.from_config(AutoConfig.from_pretrained(name, **hub))
+                ).state_dict()
+        except UserError:
+            raise
+        except Exception as error:  # a number beyond what torch counts to
+            reason = " ".join(str(error).split())[:200]
+            raise UserError(f"{path} describes no model that can be built ({reason})") from error
+        rest = {key: value for key, value in wanted.items() if not key.startswith(layout.BACKBONE)}
+        layout.check_shapes(rest, layout.read_shapes(weights), path)
 
     def load_rest(self, model_name_or_path: str, **hub: Any) -> None:
         """Load the head and the method's state of a checkpoint, every key of it."""
@@ -222,13 +270,21 @@ class RobustCSEModel(PreTrainedModel):
             save_directory,
             self.encoder,
             self.state_dict() if state_dict is None else state_dict,
-            config=self.config.to_diff_dict(),
+            config=self._published_config(),
             tokenizer=self.tokenizer,
             max_seq_length=self.max_seq_length,
             keep_head=self.config.keep_head,
         )
         if push_to_hub:
             self.push_to_hub(**{"repo_id": os.path.basename(os.path.normpath(save_directory)), **kwargs})
+
+    def _published_config(self) -> dict[str, Any]:
+        """The configuration, where a file or folder of this machine is known by its last name alone."""
+        config = self.config.to_diff_dict()
+        for option, value in self.method.outside.items():
+            local = layout.leads_out(value) or value.count("/") > 1 or os.path.exists(value)
+            config["method_options"][option] = os.path.basename(os.path.normpath(value)) if local else value
+        return config
 
     @property
     def max_seq_length(self) -> int:
@@ -375,6 +431,36 @@ class RobustCSEModel(PreTrainedModel):
         return out
 
 
+def _read_config(path: Path, options: Mapping[str, Any]) -> RobustCSEConfig:
+    """The configuration in a checkpoint, with some options of its method replaced.
+
+    Raises:
+        UserError: if it has unknown keys or values that cannot be, or names a path of another machine.
+    """
+    settings = read_json(path)
+    own = set(inspect.signature(RobustCSEConfig).parameters) - {"kwargs"}
+    if not isinstance(settings, dict) or not isinstance(settings.get("method_options", {}), dict):
+        raise UserError(f"{path} is no JSON object with method_options, another object")
+    if unknown := sorted(settings.keys() - own - RobustCSEConfig().to_dict().keys() - _OTHERS_KEYS):
+        raise UserError(
+            f"{path} has the unknown key {unknown[0]!r}: a newer version of this package may have written it"
+        )
+    try:
+        # The keys that every configuration of transformers has are none of ours and stay unread.
+        config = RobustCSEConfig(**{key: value for key, value in settings.items() if key in own})
+        config.method_options = config.method_options | dict(options)
+        outside = build(config.method, config.method_options).outside
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    for option, value in outside.items():
+        if option not in options and layout.leads_out(value):
+            raise UserError(
+                f"{path} names {value!r} as {option}, which is no Hub id and may lead anywhere: name it again, "
+                f"RobustCSEModel.from_pretrained(..., method_options={{{option!r}: ...}})"
+            )
+    return config
+
+
 def load_tokenizer(model_name_or_path: str, **kwargs: Any) -> Any:
     """The encoder's tokenizer.
 
@@ -384,8 +470,9 @@ def load_tokenizer(model_name_or_path: str, **kwargs: Any) -> Any:
     try:
         hub = {key: kwargs[key] for key in HUB_ARGUMENTS if key in kwargs}
         tokenizer = AutoTokenizer.from_pretrained(model_name_or_path, **hub)
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"cannot load the tokenizer of {model_name_or_path!r}: {str(error).strip()}") from error
+    except Exception as error:  # the readers of vocabularies have a dozen kinds
+        reason = " ".join(str(error).split())
+        raise UserError(f"cannot load the tokenizer of {model_name_or_path!r}: {reason[:300]}") from error
     if tokenizer.pad_token_id is None:
         raise UserError(f"the tokenizer of {model_name_or_path!r} has no padding token: batches need one")
     return tokenizer

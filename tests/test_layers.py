@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parents[1] / "hf_robustcse"
 ROOMS = [
     "errors", "files", "functional", "distributed", "modules", "perturb", "encoder", "mlm", "synonyms", "layout",
     "methods", "losses", "data", "evaluation", "attacks", "report", "cards", "model", "sentence_transformer",
-    "trainer", "runs", "ablation", "finetune", "attack_runs", "prefetch", "demo", "cli",
+    "trainer", "runs", "ablation", "finetune", "attack_runs", "prefetch", "convert", "demo", "cli",
 ]  # fmt: skip
 
 

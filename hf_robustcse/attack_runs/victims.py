@@ -24,6 +24,7 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 from transformers import AutoConfig, PreTrainedTokenizerBase, Trainer
 
+from hf_robustcse import layout
 from hf_robustcse.attack_runs.arguments import Options
 from hf_robustcse.attack_runs.data import Attacked, Training, load_training
 from hf_robustcse.attacks.goals import Dissimilar
@@ -95,6 +96,7 @@ def plan_victim(options: Options, attacked: Attacked) -> Plan:
 
 def _is_classifier(name: str) -> bool:
     try:
+        layout.check(name)
         return any("SequenceClassification" in one for one in AutoConfig.from_pretrained(name).architectures or ())
     except Exception:  # word vectors have no configuration; what cannot be loaded is refused by who loads it
         return False

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
+from hf_robustcse import layout
 from hf_robustcse.errors import UserError
 
 Text = str | tuple[str, ...]
@@ -233,6 +234,7 @@ def load_classifier(
     name = str(model_name_or_path)
     if name.startswith((".", "/", "~")) and not Path(name).is_dir():
         raise UserError(f"there is no model folder {name}")
+    layout.check(name)
     try:
         config = AutoConfig.from_pretrained(name)
         tokenizer = AutoTokenizer.from_pretrained(name)

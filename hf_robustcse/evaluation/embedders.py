@@ -7,7 +7,6 @@ sentence-transformers does the work (modules, masked pooling), so that what is e
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from logging import LogRecord
 from pathlib import Path
@@ -27,6 +26,7 @@ from hf_robustcse.distributed import encode_together, rank
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.baselines import WORD_VECTORS, is_word_vectors, load_word_vectors
 from hf_robustcse.evaluation.sts import check_finite
+from hf_robustcse.files import read_json
 
 # pooling -> hidden states that are averaged before the pooling over tokens; hidden_states[0] is the embedding layer.
 # "first-last" and "top-two" are SimCSE's avg_first_last and avg_top2, mean-pooled.
@@ -164,6 +164,7 @@ def load_embedder(
     if pooling == WORD_VECTORS:
         raise UserError(f"{name} is a folder; --pooling {WORD_VECTORS} averages the word vectors of a text file")
     _check_folder(name)
+    layout.check(name)
     reports = logging.get_logger("transformers.modeling_utils")
     reports.addFilter(_tells_of_a_problem)
     try:
@@ -316,7 +317,7 @@ def saved_method(name: str) -> str | None:
     path = layout.find(name, layout.CONFIG)
     if path is None:
         return None
-    try:
-        return json.loads(path.read_text(encoding="utf-8")).get("method")
-    except (ValueError, AttributeError) as error:
-        raise UserError(f"{path} is not a JSON object: {error}") from None
+    settings = read_json(path)
+    if not isinstance(settings, dict) or not isinstance(method := settings.get("method"), str):
+        raise UserError(f"{path} is no configuration of this package: it names no method")
+    return method

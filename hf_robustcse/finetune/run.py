@@ -16,6 +16,7 @@ import datasets
 import transformers
 from transformers import AutoConfig, AutoTokenizer, Trainer, TrainingArguments, set_seed
 
+from hf_robustcse import layout
 from hf_robustcse.attacks.recipes import RECIPES
 from hf_robustcse.attacks.victims import Classifier
 from hf_robustcse.distributed import all_here, on_first, rank, world_size
@@ -278,6 +279,7 @@ def _over_seeds(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def load_tokenizer(options: TaskArguments, task: Task) -> tuple[Any, int]:
     """The tokenizer, and the length of an input that the encoder takes."""
     name = options.model_name_or_path or str(EMBEDDED_ENCODER)
+    layout.check(name, revision=options.model_revision)
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, revision=options.model_revision)
         config = AutoConfig.from_pretrained(name, revision=options.model_revision)

@@ -41,6 +41,8 @@ def build(name: str, options: Mapping[str, Any] | None = None) -> Stack:
     Raises:
         UserError: for an unknown method or option, a method named twice, or a mixture that has no meaning.
     """
+    if not isinstance(name, str) or not isinstance(options or {}, Mapping):
+        raise UserError(f"a method is a name with options by name, not {name!r} with {options!r}")
     parts = [part.strip() for part in name.split("+")]
     for part in parts:
         if part not in METHODS:

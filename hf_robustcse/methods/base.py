@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from types import NoneType
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import torch
@@ -140,8 +141,12 @@ class Method(nn.Module):
         self.options = options if options is not None else self.Options()
         for name, kind in get_type_hints(type(self.options)).items():
             value, choices = getattr(self.options, name), get_args(kind)
-            if get_origin(kind) is Literal and value not in choices:
-                raise UserError(f"--{name} must be one of {', '.join(choices)}, not {value!r}")
+            if get_origin(kind) is Literal:
+                if value not in choices:
+                    raise UserError(f"--{name} must be one of {', '.join(choices)}, not {value!r}")
+            elif not _is_one_of(value, choices or (kind,)):
+                kinds = " or ".join("none" if k is NoneType else k.__name__ for k in choices or (kind,))
+                raise UserError(f"--{name} must be {kinds}, not {value!r}")
 
     @property
     def replays(self) -> bool:
@@ -199,6 +204,13 @@ class Method(nn.Module):
         return Contribution()
 
 
+def _is_one_of(value: Any, kinds: tuple[type, ...]) -> bool:
+    """Whether a value is of one of the types; a whole number is a float too, a truth value is no number."""
+    if isinstance(value, bool):
+        return bool in kinds
+    return isinstance(value, kinds) or (float in kinds and isinstance(value, int))
+
+
 class Stack(nn.Module):
     """All methods named in ``a+b``: merges their contributions, calls `info_nce` once and adds the terms.
 
@@ -219,6 +231,30 @@ class Stack(nn.Module):
         if "simcse" in names and rest:
             raise UserError(f"--method {'+'.join(names)}: the loss of simcse is part of {rest[0]}; leave simcse out")
         self.methods = nn.ModuleDict({method.name: method for method in methods})
+        self.unconfirmed: dict[str, str] = {}
+
+    @property
+    def outside(self) -> dict[str, str]:
+        """The options that name a file or a model outside the checkpoint (metadata ``outside``), where they are set.
+
+        A checkpoint records them, but one from elsewhere must not choose what is read here: those that the user has
+        not named again are `unconfirmed`, and training with them is refused.
+        """
+        fields = [(f, m.options) for m in self.methods.values() for f in dataclasses.fields(m.options)]
+        named = {f.name: getattr(options, f.name) for f, options in fields if f.metadata.get("outside")}
+        return {name: value for name, value in named.items() if value not in (None, "self")}
+
+    def check_confirmed(self) -> None:
+        """Refuse to use what only a checkpoint names.
+
+        Raises:
+            UserError: naming the option.
+        """
+        for name, value in self.unconfirmed.items():
+            raise UserError(
+                f"the checkpoint names {value!r} as --{name}; it is used for training only if you name it too: "
+                f"RobustCSEModel.from_pretrained(..., method_options={{{name!r}: ...}})"
+            )
 
     @property
     def name(self) -> str:
@@ -277,6 +313,7 @@ class Stack(nn.Module):
 
     def collate(self, texts: list[str]) -> dict[str, Tensor]:
         """What its methods need of the anchors' texts."""
+        self.check_confirmed()
         return {key: value for method in self.methods.values() for key, value in method.collate(texts).items()}
 
     def options(self) -> dict[str, Any]:
@@ -292,6 +329,7 @@ class Stack(nn.Module):
         Returns:
             The scalar loss and {name: detached value}; the contrastive term is ``contrastive``.
         """
+        self.check_confirmed()
         contributions = [method(batch) for method in self.methods.values()]
         terms: dict[str, Term] = {}
         if self.contrastive:

@@ -101,7 +101,7 @@ class DCL(Method):
             },
         )
         dcl_wordlist: str | None = dataclasses.field(
-            default=None, metadata={"help": "File with tab-separated synonyms on each line."}
+            default=None, metadata={"outside": True, "help": "File with tab-separated synonyms on each line."}
         )
         dcl_rate: float = dataclasses.field(
             default=0.3, metadata={"help": "Share of the words with a synonym that are replaced (open)."}

@@ -95,6 +95,7 @@ class DCLR(Method):
         dclr_complement: str | None = dataclasses.field(
             default=None,
             metadata={
+                "outside": True,
                 "help": "C: folder or Hub id of a SentenceTransformer or an AutoModel, or self, the model itself "
                 "(default: none, no instance weighting; paper: an unsupervised SimCSE model)."
             },
@@ -208,6 +209,7 @@ def load_complement(name: str, pooling: str) -> SentenceTransformer:
     Raises:
         UserError: if it cannot be loaded.
     """
+    layout.check(name)
     try:
         if layout.find(name, "modules.json") is not None:
             model = SentenceTransformer(name, device="cpu")

@@ -110,6 +110,7 @@ class RobustSentEmbed(Method):
         rse_generator: str | None = dataclasses.field(
             default=None,
             metadata={
+                "outside": True,
                 "help": "Folder or Hub id of a masked language model with the encoder's vocabulary (default: the "
                 "checkpoint that the encoder comes from); frozen, not saved."
             },

@@ -246,10 +246,10 @@ def test_bad_model(
         assert f"hold a NaN or an infinity, first that of {first[task]!r}: the model {broken} is broken" in message
     content = (bert / "model.safetensors").read_bytes()
     (broken / "model.safetensors").write_bytes(content[: len(content) // 2])
-    assert f"the model {broken} cannot be loaded" in refused(monkeypatch, capsys, output, *words, "STSB")
+    assert "model.safetensors is cut off" in refused(monkeypatch, capsys, output, *words, "STSB")
     (broken / "model.safetensors").write_bytes(content)
     (broken / "config.json").write_text((bert / "config.json").read_text(encoding="utf-8")[:60], encoding="utf-8")
-    assert f"the model {broken} cannot be loaded" in refused(monkeypatch, capsys, output, *words, "STSB")
+    assert "config.json is not JSON" in refused(monkeypatch, capsys, output, *words, "STSB")
 
 
 def test_bad_text_to_probe(
