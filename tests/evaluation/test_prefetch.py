@@ -168,7 +168,7 @@ def test_fetch_resume_and_evaluate_without_a_network(server: ThreadingHTTPServer
     server.requests.clear()
     done = start(*words, home=tmp_path / "another", server=server)
     assert done.returncode == 0, done.stderr
-    asked = {re.sub("^(/api)?/(datasets/)?", "", line.split()[1]) for line in server.requests}
+    asked = {re.sub("^(/api)?/(datasets/)?", "", request.path) for request in server.requests}
     assert not [
         path for path in asked if path.startswith(("mteb", "SetFit", "org", "models"))
     ]  # what was there is kept
