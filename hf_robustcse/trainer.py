@@ -163,8 +163,9 @@ class RobustCSETrainer(Trainer):
     layout.
 
     With ``push_to_hub`` whether the token may write is asked before training. Every push is a release (see `publish`):
-    scrubbed, without pickles, one commit. One while training that fails is a warning. With the strategies ``checkpoint``
-    and ``all_checkpoints`` the states to resume from, which hold pickles, go to a branch of their own, ``checkpoints``.
+    scrubbed, without pickles, one commit. One that fails while training is a warning. With the strategies
+    ``checkpoint`` and ``all_checkpoints`` the states to resume from, which hold pickles, go to a branch of their own,
+    ``checkpoints``.
 
     Args:
         model: the model.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -224,7 +224,7 @@ def _write_records(
     for path in map(Path, results):
         if not path.is_file():
             raise UserError(f"--results {path}: there is no such file")
-        extra[_free_name(path, extra)] = path
+        extra[_free_name(path, extra, scrub)] = path
     if "runs" in manifest:  # the root of several seeds holds the model of one of them
         for seed in manifest.get("seeds", []):
             path = model / f"seed-{seed}" / "results.json"
@@ -242,13 +242,16 @@ def _write_records(
     write_json(new / "manifest.json", scrub.record(manifest) | {"release": about})
 
 
-def _free_name(path: Path, taken: dict[str, Path]) -> str:
+def _free_name(path: Path, taken: Container[str], scrub: Scrubber) -> str:
     """A name for a result file: its own, or with its folder's in front where that is taken or says nothing."""
-    name = re.sub(r"[^A-Za-z0-9_.-]", "-", path.name).lstrip(".-")
-    if name == "results.json" or name in taken:
-        name = re.sub(r"[^A-Za-z0-9_.-]", "-", f"{path.absolute().parent.name}-{path.name}").lstrip(".-")
-    stem, number = name.removesuffix(".json"), 2
-    name = f"{stem}.json"
+
+    def plain(name: str) -> str:
+        return re.sub(r"[^A-Za-z0-9_.-]", "-", scrub.text(name).removesuffix(".json")).lstrip(".-") or "result"
+
+    stem = plain(path.name)
+    if stem == "results" or f"{stem}.json" in taken:
+        stem = plain(f"{path.absolute().parent.name}-{path.name}")
+    name, number = f"{stem}.json", 2
     while name in taken:
         name, number = f"{stem}-{number}.json", number + 1
     return name
@@ -344,5 +347,3 @@ def _look_into(path: Path, name: str, scrub: Scrubber) -> str | None:
     if name in (*_CONFIGS, "results.json", "manifest.json") or name.startswith("results/"):
         return scrub.find_in_record(read_json(path))
     return scrub.find(text, prose=path.suffix == ".md")
-
-

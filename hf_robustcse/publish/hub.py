@@ -19,7 +19,6 @@ from huggingface_hub.errors import (
     HfHubHTTPError,
     HFValidationError,
     LocalTokenNotFoundError,
-    OfflineModeIsEnabled,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
@@ -213,11 +212,7 @@ def upload(
             _collect(api, repo_id, collection, private)
     except UserError as error:
         raise PushFailed(f"{done}{error}; {folder} is kept; again: {command}") from error
-    except (HfHubHTTPError, OfflineModeIsEnabled, OSError, ValueError) as error:
-        raise PushFailed(f"{done}{explain(error)}; {folder} is kept; again: {command}") from error
-    except Exception as error:
-        if not is_transient(error) and not _of_client(error):
-            raise
+    except Exception as error:  # of the Hub, the client or the disk: what was made is kept
         raise PushFailed(f"{done}{explain(error)}; {folder} is kept; again: {command}") from error
     return commit
 
@@ -304,6 +299,8 @@ def is_transient(error: BaseException) -> bool:
 
 def explain(error: BaseException) -> str:
     """An error of the Hub in one line, without addresses, which may be signed, and without tokens."""
+    if isinstance(error, RuntimeError) and error.__cause__ is not None:  # of one of several files
+        error = error.__cause__
     status = _status(error)
     if isinstance(error, RepositoryNotFoundError):
         return "the Hub has no such repository, or this token does not see it"
