@@ -10,6 +10,7 @@ from hf_robustcse.errors import Parser, command
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("hf_robustcse.report", "results.json files into one table: Markdown, CSV and a page"),
+    "card": ("hf_robustcse.cards", "the model card of a model folder, or of a method, without the Hub"),
     "prefetch": ("hf_robustcse.prefetch", "fetch evaluation data and models into a folder, to work without a network"),
 }
 """Command -> the module that holds it, and its line of help."""

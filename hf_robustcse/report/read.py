@@ -22,12 +22,15 @@ from hf_robustcse.evaluation import sts, transfer
 
 GEOMETRY_METRICS = ("alignment", "uniformity", "positive_cosine", "random_cosine")
 """The metrics of the geometry that a report shows."""
+TYPO_METRICS = ("retrieval", "cosine")
+"""How often a sentence is found again from its version with typos, x 100, and the cosine of the two."""
 ATTACK_METRICS = ("success_rate", "accuracy_before", "accuracy_after", "queries_per_example", "words_changed")
 # Numbers of a task that are no score: counts, settings, spreads of another number, and what belongs to another split.
 _NO_SCORE = re.compile(
     r"(n|changed|groups|without_label|seeds?|folds|penalty|not_converged|epochs?|steps?|seconds|runtime|loss|k)|(n|num|dev|train)_.*"
     r"|.*_(std|min|max|low|high|n|seconds|per_second|loss)"
 )
+_NO_NAME = re.compile(r"[^\w.+-]+")  # what a sweep's folders have a hyphen for
 _FOLDER_OF_SEED = re.compile(r"seed-(\d+)")
 
 
@@ -36,7 +39,7 @@ class Column:
     """One column of scores.
 
     Attributes:
-        group: sts, transfer, geometry, fine-tuning, robust, invariance or attacks.
+        group: sts, transfer, geometry, typos, fine-tuning, robust, invariance or attacks.
         task: canonical name; "average" of a group, or what is averaged.
         split: test, dev, train, all (cross-validation), or "" where it was not recorded.
         metric: name of the number.
@@ -60,6 +63,8 @@ class Value:
         protocol: how it was scored, None where that was not recorded.
         low: lower end of its 95 % interval over resampled pairs or examples, if there is one.
         high: upper end.
+        count: number of pairs or examples scored, if recorded.
+        source: where they were read, `hub:NAME@REVISION` or a path, if recorded.
     """
 
     mean: float
@@ -69,6 +74,8 @@ class Value:
     protocol: str | None = None
     low: float | None = None
     high: float | None = None
+    count: int | None = None
+    source: str | None = None
 
 
 @dataclasses.dataclass
@@ -90,6 +97,7 @@ class Row:
         backbone: base name of the encoder that training began with, if known.
         reported: of a cell of a sweep that declares it, name of a figure -> what the paper prints for that cell; None
             for any other row, beside which stands what the paper prints for its method.
+        folder: of a cell of a sweep, the folder that holds the runs of its seeds.
         identity: equal for the same model evaluated in the same way; its scores may be spread over files.
         family: equal for the seeds of one setting; None for a row that is no seed of anything.
     """
@@ -107,6 +115,7 @@ class Row:
     on_test_set: bool = False
     backbone: str | None = None
     reported: dict[str, float] | None = None
+    folder: str | None = None
     identity: tuple[Any, ...] = ()
     family: tuple[Any, ...] | None = None
 
@@ -327,7 +336,7 @@ def _flat(value: Any) -> str:
 def _result_rows(data: Mapping[str, Any]) -> list[Row]:
     """Rows of `results.base_results`: the model, and the encoder before training if the file has it."""
     protocol = data.get("protocol") or {}
-    words = _words(data["command"])
+    words = words_of(data["command"])
     trained = isinstance(data.get("training"), dict)
     seeds = data.get("seeds") if isinstance(data.get("seeds"), list) else None
     own = _seeds(seeds if seeds is not None else [data.get("seed")])
@@ -336,7 +345,7 @@ def _result_rows(data: Mapping[str, Any]) -> list[Row]:
         note=_whitened(protocol.get("whitening"))
         or (f"fine-tuned on {clean(protocol['task'])}" if trained and protocol.get("task") else ""),
         method=None if data.get("method") is None else clean(data["method"]),
-        pooling=clean(protocol["pooling"]) if protocol.get("pooling") else _option(words, "pooler"),
+        pooling=clean(protocol["pooling"]) if protocol.get("pooling") else option(words, "pooler"),
         seeds=own if trained or seeds else (),
         evaluated=() if trained or seeds else own,
         scores=_scores(data.get("tasks") or {}, protocol, len(seeds) if seeds else 1),
@@ -371,16 +380,17 @@ def _result_rows(data: Mapping[str, Any]) -> list[Row]:
 
 def _sweep_rows(data: Mapping[str, Any]) -> list[Row]:
     """One row a cell, and the encoder before training."""
-    rows, words, protocol = [], _words(data["command"]), data.get("protocol") or {}
+    rows, words, protocol = [], words_of(data["command"]), data.get("protocol") or {}
     tasks: dict[str, Any] = {}
     for label, cell in data["cells"].items():
         method = clean(cell["method"])
         row = Row(
             model=clean(f"{data['grid']}: {label}"),
             method=method,
-            pooling=_option(words, "pooler"),
+            pooling=option(words, "pooler"),
             seeds=_seeds(cell["seeds"]),
             backbone=_backbone(words),
+            folder=f"{option(words, 'output_dir') or PurePath('runs', clean(data['grid']))}/{_NO_NAME.sub('-', label)}",
         )
         count = len(row.seeds)
         for task, record in cell["tasks"].items():
@@ -467,11 +477,11 @@ def _before(before: Mapping[str, Any], tasks: Mapping[str, Any], protocol: Mappi
         task: {**metrics, **{key: tasks[task][key] for key in kept if key in tasks.get(task, {})}}
         for task, metrics in before.items()
     }
-    model = _option(words, "model_name_or_path") or ("embedded" if not _has_recipe(words) else "encoder")
+    model = option(words, "model_name_or_path") or ("embedded" if not _has_recipe(words) else "encoder")
     row = Row(
         model=model,
         note="before training",
-        pooling=_option(words, "pooler"),
+        pooling=option(words, "pooler"),
         scores=_scores(records, protocol, 1),
         backbone=PurePath(model).name,
     )
@@ -488,6 +498,7 @@ def _scores(tasks: Mapping[str, Any], protocol: Mapping[str, Any], seeds: int) -
             raise _Broken(f"the task {clean(name)} is no mapping of metrics")
         split = clean(record.get("split") or "")
         about = {"data": record.get("sha256"), "protocol": said or None, "seeds": seeds}
+        about |= {"count": _count(record.get("n")), "source": clean(record["source"]) if record.get("source") else None}
 
         def add(
             group: str, task: str, split: str, metric: str, name: str = name, record: Any = record, about: Any = about
@@ -500,6 +511,14 @@ def _scores(tasks: Mapping[str, Any], protocol: Mapping[str, Any], seeds: int) -
             task, split = _sts_name(record.get("set") or "", split)
             for metric in GEOMETRY_METRICS:
                 add("geometry", task, split, metric)
+            probes = record.get("probes") or {}
+            typos = {**(probes.get("perturbed") or {}), "retrieval": (probes.get("perturbed") or {}).get("accuracy")}
+            of_probes = {"data": None, "seeds": seeds, "count": _count(probes.get("n")), "source": probes.get("source")}
+            for metric in TYPO_METRICS:
+                add("typos", "probe", "", metric, record=typos, about=of_probes)
+        elif {"score", "retrieval"} <= set(record):  # a dev set without labels
+            for metric in TYPO_METRICS:
+                add("typos", name, split, metric)
         elif "spearman" in record and not {"pearson", "robust", "accuracy"} & set(record):
             task, split = _sts_name(name, split)
             if _number(record["spearman"], f"{name}.spearman") is None:
@@ -541,6 +560,7 @@ def _attack_scores(attacks: Mapping[str, Any], seeds: int) -> dict[Column, Value
             about = {
                 "data": record.get("sha256"), "seeds": seeds,
                 "protocol": f"{sum(examples):g} examples" if any(examples) else None,
+                "count": _count(record.get("n")), "source": clean(record["source"]) if record.get("source") else None,
             }  # fmt: skip
             for metric in ATTACK_METRICS:
                 value = _value(record, metric, f"attacks.{clean(task)}.{clean(recipe)}.{metric}", about)
@@ -569,6 +589,10 @@ def _number(value: Any, where: str) -> float | None:
     if not math.isfinite(number):
         raise _Broken(f"{where} is {value if isinstance(value, float) else 'too large'}")
     return number
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _seeds(values: Iterable[Any]) -> tuple[int, ...]:
@@ -600,14 +624,15 @@ def _note_selection(row: Row, selection: Any) -> None:
             row.warnings.append(said)
 
 
-def _words(command: str) -> list[str]:
+def words_of(command: str) -> list[str]:
+    """The words of a recorded command, and what there is of them if it is no shell line."""
     try:
         return shlex.split(command)
     except ValueError:
         return command.split()
 
 
-def _option(words: Sequence[str], name: str) -> str | None:
+def option(words: Sequence[str], name: str) -> str | None:
     """The last value of an option of a recorded command."""
     found = None
     for i, word in enumerate(words):
@@ -623,7 +648,7 @@ def _has_recipe(words: Sequence[str]) -> bool:
 
 
 def _backbone(words: Sequence[str]) -> str | None:
-    model = _option(words, "model_name_or_path")
+    model = option(words, "model_name_or_path")
     return PurePath(model).name if model else None
 
 
@@ -715,6 +740,8 @@ def _spread(values: Sequence[Value]) -> Value:
         len(means),
         data.pop() if len(data) == 1 else "several",
         values[0].protocol,
+        count=values[0].count,
+        source=values[0].source,
     )
 
 

@@ -13,11 +13,11 @@ from hf_robustcse.evaluation.transfer import TASKS as TRANSFER_TASKS
 from hf_robustcse.methods import METHODS
 from hf_robustcse.report.read import ATTACK_METRICS, GEOMETRY_METRICS, Column, Comparison, Row, Value
 
-GROUPS = ("sts", "transfer", "geometry", "fine-tuning", "robust", "invariance", "attacks")
+GROUPS = ("sts", "transfer", "geometry", "typos", "fine-tuning", "robust", "invariance", "attacks")
 SPLITS = ("test", "all", "dev", "train", "")
 HIGHER = (
     "spearman", "pearson", "accuracy", "f1", "em", "exact_match", "matthews", "matthews_correlation", "invariance",
-    "accuracy_after", "queries_per_example",
+    "accuracy_after", "queries_per_example", "retrieval",
 )  # fmt: skip
 LOWER = ("success_rate",)
 """Where less is better: attacks. Alignment and uniformity have no best of their own: a collapsed model aligns best."""
@@ -110,7 +110,7 @@ def build(rows: Sequence[Row], comparisons: Sequence[Comparison] = ()) -> Table:
     Returns:
         The table.
     """
-    columns = sorted({column for row in rows for column in row.scores}, key=_order)
+    columns = sorted({column for row in rows for column in row.scores}, key=order)
     notes: list[str] = []
     cells: dict[Column, list[Cell]] = {}
     marks: dict[str, str] = {}
@@ -181,7 +181,7 @@ def printed(value: float) -> str:
     return f"{value:.2f}" if round(value, 2) == value else f"{value:g}"
 
 
-def _order(column: Column) -> tuple[Any, ...]:
+def order(column: Column) -> tuple[Any, ...]:
     known = {"sts": [*STS_TASKS], "transfer": [*TRANSFER_TASKS]}.get(column.group, [])
     if column.group == "sts":
         known = [*STS_TEST, "average", *(task for task in known if task not in STS_TEST)]
@@ -204,7 +204,7 @@ def _group(column: Column) -> str:
     if column.group == "geometry":
         return f"geometry, {NAMES.get(column.task, column.task)} {column.split}".rstrip()
     return {
-        "transfer": "transfer, accuracy x 100", "robust": "fine-tuning, robust set",
+        "transfer": "transfer, accuracy x 100", "typos": "sentences with typos", "robust": "fine-tuning, robust set",
         "invariance": "fine-tuning, invariance", "attacks": "attacks",
         "fine-tuning": "fine-tuning, normal set",
     }[column.group]  # fmt: skip
@@ -230,6 +230,7 @@ def _full(column: Column) -> str:
         "sts": name.removesuffix(")") + ", all)",
         "transfer": f"{name}, transfer accuracy",
         "geometry": f"{name}, {NAMES.get(column.task, column.task)} {column.split}".rstrip(),
+        "typos": f"{name}, sentences with typos",
         "fine-tuning": name,
         "robust": f"{name}, robust set",
         "invariance": name if column.metric == "invariance" else f"{name}, invariance",
@@ -344,7 +345,7 @@ def _why_missing(row: Row, columns: Sequence[Column]) -> str:
 # what the papers report
 
 
-def _backbones(row: Row) -> list[str]:
+def backbones_of(row: Row) -> list[str]:
     """The papers' backbones to set beside a row: its own, or BERT-base, which all of them have."""
     method = METHODS.get(row.method or "")
     if method is None:
@@ -359,7 +360,7 @@ def _reported_columns(rows: Sequence[Row]) -> dict[str, dict[int, float]]:
     for metric in _HEADLINES:
         for backbone in BACKBONES:
             for number, row in enumerate(rows):
-                if row.reported is not None or backbone not in _backbones(row):
+                if row.reported is not None or backbone not in backbones_of(row):
                     continue
                 value = METHODS[str(row.method)].paper.reported[backbone].get(metric)
                 if value is not None:
@@ -374,16 +375,16 @@ def _papers(rows: Sequence[Row]) -> dict[str, dict[str, tuple[float, str]]]:
     """A column for each paper and backbone that belongs to a row, with all that it prints."""
     papers = {}
     for name, method in METHODS.items():
-        backbones = {backbone for row in rows if row.method == name for backbone in _backbones(row)}
+        backbones = {backbone for row in rows if row.method == name for backbone in backbones_of(row)}
         for backbone in [known for known in method.paper.reported if known in backbones]:
             papers[f"reported: {name}, {BACKBONES.get(backbone, backbone)}"] = {
-                _figure_name(metric): (value, method.paper.table_of(metric))
+                figure_name(metric): (value, method.paper.table_of(metric))
                 for metric, value in method.paper.reported[backbone].items()
             }
     return papers
 
 
-def _figure_name(metric: str) -> str:
+def figure_name(metric: str) -> str:
     """A paper's figure in words."""
     kind, _, recipe = metric.partition("_")
     if kind == "attack":

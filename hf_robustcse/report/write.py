@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from jinja2.filters import do_mark_safe
 
-from hf_robustcse.report.read import Source
+from hf_robustcse.report.read import Comparison, Source
 from hf_robustcse.report.table import LABELS, MISSING, NAMES, Table, printed
 
 TEMPLATE = Path(__file__).parents[1] / "assets" / "report.html"
@@ -33,11 +33,11 @@ def markdown(table: Table, title: str, sources: Sequence[Source]) -> str:
     Returns:
         The text.
     """
-    lines = [f"# {_escape(title)}", ""]
+    lines = [f"# {escape(title)}", ""]
     rows = [[*LABELS, *(head.full for head in table.heads)]]
-    lines += _rule([_escape(cell) for cell in rows[0]])
+    lines += _rule([escape(cell) for cell in rows[0]])
     for line in table.lines:
-        cells = [_escape(label) for label in line.labels]
+        cells = [escape(label) for label in line.labels]
         for cell in line.cells:
             text = f"**{cell.text}**" if cell.best else cell.text
             cells.append(f"{text} ({cell.mark})" if cell.mark else text)
@@ -47,13 +47,13 @@ def markdown(table: Table, title: str, sources: Sequence[Source]) -> str:
     if table.comparisons:
         lines += ["", "## Paired comparisons", ""]
         lines += _rule(["A", "B", "task", "A", "B", "B - A", "95 % interval", "verdict"])
-        lines += [_line([_escape(cell) for cell in cells]) for cells in comparison_cells(table)]
+        lines += [_line([escape(cell) for cell in cells]) for cells in comparison_cells(table)]
     if table.reported:
         lines += ["", "## What the papers report, for settings of their own", ""]
         lines += _rule(["", *table.reported])
-        lines += [_line([_escape(cell) for cell in cells]) for cells in reported_cells(table)]
+        lines += [_line([escape(cell) for cell in cells]) for cells in reported_cells(table)]
     lines += ["", "## Files", ""]
-    lines += [f"- {_escape(source.path)}, sha256 {source.sha256}" for source in sources]
+    lines += [f"- {escape(source.path)}, sha256 {source.sha256}" for source in sources]
     return "\n".join(lines) + "\n"
 
 
@@ -140,10 +140,10 @@ def data_uri(kind: str, content: bytes) -> Any:
     return do_mark_safe(f"data:{_PICTURES[kind]};base64,{base64.b64encode(content).decode('ascii')}")
 
 
-def comparison_cells(table: Table) -> list[list[str]]:
-    """The lines of the paired comparisons as text."""
+def comparison_cells(comparisons: Sequence[Comparison]) -> list[list[str]]:
+    """The lines of paired comparisons as text."""
     rows = []
-    for entry in table.comparisons:
+    for entry in comparisons:
         sides = [
             f"{entry.values[side]:.2f}"
             + (f" ± {entry.values[f'{side}_std']:.2f}" if f"{side}_std" in entry.values else "")
@@ -170,7 +170,7 @@ def reported_cells(table: Table) -> list[list[str]]:
 
 def _list(title: str, entries: Sequence[str]) -> list[str]:
     head = ["", f"## {title}"] if title and entries else []
-    return head + ["", *(f"- {_escape(entry)}" for entry in entries)] if entries else []
+    return head + ["", *(f"- {escape(entry)}" for entry in entries)] if entries else []
 
 
 def _rule(heads: Sequence[str]) -> list[str]:
@@ -181,7 +181,7 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _escape(text: Any) -> str:
+def escape(text: Any) -> str:
     """A text that Markdown shows as it is."""
     return _MARKDOWN.sub(r"\\\1", str(text)).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
