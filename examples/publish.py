@@ -38,6 +38,9 @@ def _parser() -> Parser:
         choices=["float32", "float16", "bfloat16"],
         help="store the weights so; they are computed with in float32 all the same",
     )
+    parser.add_argument("--license", help="for the card: identifier on the Hub, such as apache-2.0")
+    parser.add_argument("--language", help="for the card: ISO 639 code of the training text, such as en")
+    parser.add_argument("--base_model", help="for the card: Hub id of the encoder that training began with")
     parser.add_argument("--tags", nargs="+", default=[], help="for the card")
     parser.add_argument("--message", help="first line of the commit")
     parser.add_argument(
@@ -82,9 +85,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         elif not options.output_dir and folder.resolve() == model.resolve():  # a release that is released again
             folder = folder.with_name(f"{folder.name}-2")
         print(f"{model} -> {folder}", flush=True)
+        about = {"license": options.license, "language": options.language, "base_model": options.base_model}
         release = build_release(
-            model, folder, repo_id=repo_id, results=options.results, dtype=options.dtype, extra_tags=options.tags
-        )
+            model, folder, repo_id=repo_id, results=options.results, dtype=options.dtype, extra_tags=options.tags,
+            card=about,
+        )  # fmt: skip
         for warning in release.warnings:
             print(f"warning: {warning}", file=sys.stderr)
         checked = verify(folder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from hf_robustcse import layout
+from hf_robustcse.cards.check import check_language, check_license, check_repo_id
 from hf_robustcse.errors import UserError
 from hf_robustcse.files import atomic_write_text, version_of, whole_folder, write_json
 from hf_robustcse.publish.scrub import Scrubber, read_json
@@ -64,6 +65,7 @@ def build_release(
     dtype: str | None = None,
     extra_tags: Sequence[str] = (),
     token: str | None = None,
+    card: Mapping[str, str | None] | None = None,
 ) -> Release:
     """Make the folder that is published out of a checkpoint; it appears whole or not at all.
 
@@ -81,6 +83,7 @@ def build_release(
             ``config.json`` says so. None leaves them as they are.
         extra_tags: for the card's metadata.
         token: a secret that must not be in any file, beside the one of this machine.
+        card: what no file records, for the card: license, language, base_model (see `cards.card_text`).
 
     Raises:
         UserError: if the folder cannot be published; the line names the file and what is wrong with it.
@@ -90,6 +93,11 @@ def build_release(
     _check_target(model, target)
     if dtype is not None and dtype not in DTYPES:
         raise UserError(f"--dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")
+    if repo_id is not None:
+        check_repo_id(repo_id, "--repo_id")
+    for name, check_value in (("license", check_license), ("language", check_language)):
+        if card and card.get(name):
+            check_value(card[name])
     scrub = Scrubber(repo_id, (token,), (model, target))
     warnings: list[str] = []
     with whole_folder(target) as new:
@@ -114,7 +122,7 @@ def build_release(
         about = {"check": check, "weights": weights, "hf-robustcse": version_of("hf-robustcse")}
         _write_records(model, new, results, about, scrub)
         method = str(read_json(new / layout.CONFIG)["method"])
-        warnings += _write_card(new, method, repo_id, extra_tags)
+        warnings += _write_card(new, method, repo_id, extra_tags, card or {})
         check_release(new, scrub)
         files = {p.relative_to(new).as_posix(): p.stat().st_size for p in sorted(new.rglob("*")) if p.is_file()}
     return Release(target, files, method, check, weights, tuple(warnings))
@@ -219,7 +227,8 @@ def _write_records(
     own: dict[str, Any] = {}
     if (model / "results.json").is_file():
         own = _no_remote_code(read_json(model / "results.json"), model / "results.json")
-        write_json(new / "results.json", scrub.record(own))
+    # The card prints the check, and finds it there.
+    write_json(new / "results.json", scrub.record(own) | {"check": about["check"]})
     extra: dict[str, Path] = {}
     for path in map(Path, results):
         if not path.is_file():
@@ -257,13 +266,15 @@ def _free_name(path: Path, taken: Container[str], scrub: Scrubber) -> str:
     return name
 
 
-def _write_card(folder: Path, method: str, repo_id: str | None, tags: Sequence[str]) -> list[str]:
+def _write_card(
+    folder: Path, method: str, repo_id: str | None, tags: Sequence[str], about: Mapping[str, str | None]
+) -> list[str]:  # fmt: skip
     """The card, or one with the least if it cannot be rendered: a card is never a reason to lose the weights."""
     warnings = []
     try:
         from hf_robustcse.cards import card_text
 
-        text = card_text(folder, repo_id=repo_id, results=sorted((folder / "results").glob("*.json")))
+        text = card_text(folder, repo_id=repo_id, results=sorted((folder / "results").glob("*.json")), **about)
     except Exception as error:  # whatever it is
         reason = " ".join(str(error).split())[:200]
         warnings.append(f"the card could not be rendered ({type(error).__name__}: {reason}); a minimal one stands in")

@@ -1,6 +1,6 @@
 """The Hub's side of a release: may we write there, and one commit that does.
 
-huggingface_hub repeats by itself what it sends before a commit (the modes, the large files); what it sends once (who am
+huggingface_hub repeats by itself lists of files and what it sends before a commit (the large files); what it sends once (who am
 I, create, branch, commit, tag, collection) is repeated here.
 """
 
@@ -225,7 +225,7 @@ def _commit(
     while True:
         # Made anew each time: if the answer to a commit was lost, all files are found to be there, and none is made.
         head = patiently(api.repo_info, repo_id, revision=revision).sha
-        there = patiently(api.list_repo_files, repo_id, revision=revision)
+        there = api.list_repo_files(repo_id, revision=revision)
         additions = [CommitOperationAdd(name, path) for name, path in files.items()]
         gone = [name for name in there if name not in files and name != ".gitattributes"] if replace else []
         api.preupload_lfs_files(repo_id, additions, revision=revision, free_memory=False)
