@@ -78,6 +78,10 @@ def auth_check(asked: Asked) -> Answer:
     return Answer({})
 
 
+def is_private(wanted: dict[str, Any]) -> bool:
+    return wanted.get("visibility") == "private" or bool(wanted.get("private"))  # of the client since 2.0, and before
+
+
 @route("POST", "/api/repos/create")
 def create(asked: Asked) -> Answer:
     kind, name, namespace = KINDS[asked.json.get("type", "model")], asked.json["name"], asked.json.get("organization")
@@ -86,7 +90,7 @@ def create(asked: Asked) -> Answer:
     name = f"{namespace}/{name}"
     url = f"{asked.url}/{'' if kind == 'models' else kind + '/'}{name}"
     try:
-        asked.store.create(kind, name, private=asked.json.get("visibility") == "private")
+        asked.store.create(kind, name, private=is_private(asked.json))
     except HubError as error:
         if error.status == 409:
             error.extra = {"url": url}
@@ -96,10 +100,8 @@ def create(asked: Asked) -> Answer:
 
 @route("DELETE", "/api/repos/delete")
 def delete(asked: Asked) -> Answer:
-    kind, name = (
-        KINDS[asked.json.get("type", "model")],
-        f"{asked.json.get('organization') or 'tester'}/{asked.json['name']}",
-    )
+    kind, owner = KINDS[asked.json.get("type", "model")], asked.json.get("organization") or USER
+    name = f"{owner}/{asked.json['name']}"
     asked.store.repository(kind, name, asked.token, write=True)
     del asked.store.repositories[kind, name]
     return Answer({})
@@ -108,8 +110,8 @@ def delete(asked: Asked) -> Answer:
 @route("PUT", REPO + "/settings")
 def settings(asked: Asked) -> Answer:
     repository = asked.repository(write=True)
-    if "visibility" in asked.json:
-        repository.private = asked.json["visibility"] == "private"
+    if "visibility" in asked.json or "private" in asked.json:
+        repository.private = is_private(asked.json)
     repository.gated = asked.json.get("gated", repository.gated)
     return Answer({"private": repository.private, "gated": repository.gated})
 
@@ -168,7 +170,7 @@ def resolve(asked: Asked) -> Answer:
     headers = {"X-Repo-Commit": commit.id}
     blob = commit.files.get(asked.groups["path"])
     if blob is None:
-        raise HubError(404, "Entry not found", "EntryNotFound")
+        return Answer({"error": "Entry not found"}, 404, headers | {"X-Error-Code": "EntryNotFound"})
     if not blob.lfs:
         return part_of(blob.content, asked, headers | {"ETag": f'"{blob.oid}"'})
     # Another host, as with the Hub, so that no token goes there.
@@ -188,7 +190,7 @@ def download(asked: Asked) -> Answer:
 def part_of(content: bytes, asked: Asked, headers: dict[str, str]) -> Answer:
     """The content, or the range of it that was asked for."""
     headers |= {"Accept-Ranges": "bytes", "Content-Type": "application/octet-stream"}
-    wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", asked.headers.get("Range") or "")
+    wanted = re.fullmatch(r"bytes=(?!-$)(\d*)-(\d*)", asked.headers.get("Range") or "")
     if not wanted:
         return Answer(content, 200, headers)
     first, last = wanted[1], wanted[2]

@@ -6,15 +6,16 @@
         assert "model.safetensors" in server.store.files("models", "org/name", "v1.0")
 
 The clients read HF_ENDPOINT when they are imported, so they run in processes of their own with `Hub.env`. It sets
-HF_HUB_DISABLE_XET, without which `hf_xet` uploads to nothing but the Hub's own storage; what is uploaded goes by LFS.
-A client in the test's own process works with `HfApi(endpoint=server.url, token=...)` where HF_HUB_OFFLINE is not set.
+HF_HUB_DISABLE_XET: with `hf_xet` installed huggingface_hub uploads to the Hub's own storage or not at all, without it
+by LFS. In the test's own process `HfApi(endpoint=server.url, token=...)` works too, after a monkeypatch of
+`huggingface_hub.constants`: HF_HUB_OFFLINE to False and HF_HUB_DISABLE_XET to True.
 
 - A repository is created by a client, or is a folder `ROOT/datasets/OWNER/NAME` or `ROOT/models/OWNER/NAME`, which is
   the same at every revision and cannot be written.
 - WRITE_TOKEN may write to the namespaces `tester` (the user) and `org`, FINE_GRAINED_TOKEN to `org` only, READ_TOKEN to
   none (403); every other token is refused (401).
 - `server.fail("POST", "/commit/", status=500)` makes the next such request fail, see `Hub.fail`.
-- `server.requests` lists what was asked: method, path and whether a token came with it.
+- `server.requests` lists what was asked: method, path, whether a token came with it, and the range.
 - An error in the server itself fails the test when the `with` ends.
 """
 
@@ -48,6 +49,7 @@ class Request(NamedTuple):
     method: str
     path: str
     with_token: bool
+    range: str | None  # of bytes
 
 
 @dataclass
@@ -123,8 +125,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         path = urlsplit(self.path).path
-        fault = self.server.note(self.command, unquote(path), "Authorization" in self.headers)
-        if fault and fault.cut and self.command in ("PUT", "POST"):
+        request = Request(self.command, unquote(path), "Authorization" in self.headers, self.headers.get("Range"))
+        fault = self.server.note(request)
+        if fault and fault.cut and self.command not in ("GET", "HEAD"):
             self.rfile.read(min(int(self.headers.get("Content-Length") or 2) // 2, 2**20))
             return self._hang_up()
         body = self._read()
@@ -191,17 +194,17 @@ class Hub(ThreadingHTTPServer):
             times: how many requests.
             status: answer with this status, such as 429, 500 or 503, and do nothing.
             retry_after: seconds; sent along with the status.
-            cut: close the connection in the middle of the body, of the request (PUT, POST) or of the answer (GET).
+            cut: close the connection in the middle of the body, of the answer (GET) or of the request (all others).
             short: answer with half of the body and a Content-Length that says so.
         """
         self._faults.append(Fault(method, path, times, status, retry_after, cut, short))
 
-    def note(self, method: str, path: str, with_token: bool) -> Fault | None:
+    def note(self, request: Request) -> Fault | None:
         """Remember a request; what is to go wrong with it."""
         with self.lock:
-            self.requests.append(Request(method, path, with_token))
+            self.requests.append(request)
             for fault in self._faults:
-                if fault.times > 0 and fault.method == method and re.search(fault.path, path):
+                if fault.times > 0 and fault.method == request.method and re.search(fault.path, request.path):
                     fault.times -= 1
                     return fault
         return None
