@@ -24,6 +24,7 @@ import torch
 import transformers
 import yaml
 from accelerate.utils import broadcast_object_list
+from sentence_transformers import SentenceTransformer
 from transformers import HfArgumentParser, TrainingArguments, set_seed
 
 from hf_robustcse import publish
@@ -45,6 +46,8 @@ ASSETS = Path(__file__).parent / "assets"
 EMBEDDED_ENCODER = ASSETS / "encoder"
 EMBEDDED_CORPUS = ASSETS / "corpus.txt.gz"
 EMBEDDED_RECIPE = ASSETS / "recipe.yaml"
+CHECK = ("A man is playing a guitar.", "Someone is playing an instrument.")
+"""Their cosine is recorded after training, so that whoever loads the model can see that it is the same."""
 VARIANTS = ("paper", "reference")
 
 
@@ -801,10 +804,18 @@ def _run_one(
     }
     results["averages"]["sts"] = _sts_average(results["tasks"])
     if training.should_save:
+        results["check"] = _load_check(folder)
         write_json(folder / "manifest.json", manifest)
         write_json(folder / "results.json", results)
     _report(arguments, results, folder)
     return results
+
+
+def _load_check(folder: Path) -> dict[str, Any]:
+    """Two sentences and their cosine under the folder as plain sentence-transformers loads it, on the CPU."""
+    model = SentenceTransformer(str(folder), device="cpu")
+    a, b = model.encode(list(CHECK), convert_to_tensor=True, show_progress_bar=False)
+    return {"sentences": list(CHECK), "cosine": round(torch.cosine_similarity(a, b, dim=0).item(), 4)}
 
 
 def _sts_average(tasks: dict[str, Any]) -> float | None:
@@ -882,6 +893,8 @@ def _summarise_seeds(root: Path, seeds: list[int], results: list[dict[str, Any]]
         best = max(range(len(seeds)), key=lambda i: results[i]["tasks"][first][main])
     summary["exported_seed"] = seeds[best]
     summary["selection"] = results[best]["selection"]
+    if "check" in results[best]:
+        summary["check"] = results[best]["check"]
     if save:
         skip = shutil.ignore_patterns("checkpoint-*", "results.json", "manifest.json")
         shutil.copytree(root / f"seed-{seeds[best]}", root, dirs_exist_ok=True, ignore=skip)

@@ -46,9 +46,9 @@ ABOUT = {
         _MLP,
         limits=(
             (
-                "At lambda = 1e-6 the term weighs a millionth of the contrastive loss: what such a run gains over `simcse` "
-                "comes from the batch-norm head, where it has one. A larger lambda is needed for the perturbation itself "
-                "to matter.",
+                "At lambda = 1e-6 the term weighs a millionth of the contrastive loss: what such a run gains over "
+                "`simcse` comes from the batch-norm head, where it has one. A larger lambda is needed for the "
+                "perturbation itself to matter.",
                 {"vadv_lambda": 1e-6},
             ),
         ),
@@ -58,8 +58,10 @@ ABOUT = {
         "SimCSE's loss with Gaussian noise vectors, fresh at every step, as additional negatives.",
         _TANH,
         limits=(
-            ("Under cosine similarity the standard deviation of the noise has no effect while its mean is 0.",
-             {"gs_mu": 0.0}),
+            (
+                "Under cosine similarity the standard deviation of the noise has no effect while its mean is 0.",
+                {"gs_mu": 0.0},
+            ),
         ),
     ),
     "dclr": About(
@@ -68,10 +70,14 @@ ABOUT = {
         "in-batch negatives that a frozen complementary encoder finds too similar to the anchor.",
         _TANH,
         limits=(
-            ("Without `--dclr_complement` no negative gets the weight 0: half of the method is off.",
-             {"dclr_complement": None}),
-            ("The paper's step of 1e-3 hardly turns a noise vector; `--dclr_step relative` does.",
-             {"dclr_step": "literal", "dclr_step_size": 1e-3}),
+            (
+                "Without `--dclr_complement` no negative gets the weight 0: half of the method is off.",
+                {"dclr_complement": None},
+            ),
+            (
+                "The paper's step of 1e-3 hardly turns a noise vector; `--dclr_step relative` does.",
+                {"dclr_step": "literal", "dclr_step_size": 1e-3},
+            ),
         ),
     ),
     "robustsentembed": About(
@@ -98,7 +104,8 @@ ABOUT = {
             "`--dcl_augmentation dropout`, which reads no text.",
             "Training of the paper: learning rate 1e-5 (released code: 2e-5, weight decay 0.1), cosine decay "
             "(`--lr_scheduler_type cosine`), batch 32 on 8 GPUs, length 128. What it reports was measured after "
-            "fine-tuning.",
+            "fine-tuning; BERT-base without it has 82.3 on GLUE, 78.9 on its robust sets, and under PWWS 47.0 (CoLA), "
+            "87.4 (SNLI) and 59.0 (DialogRE).",
         ),
     ),
 }

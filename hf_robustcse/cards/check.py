@@ -25,7 +25,8 @@ LICENSES = frozenset(
     cdla-permissive-2.0 cdla-sharing-1.0 creativeml-openrail-m deepfloyd-if-license ecl-2.0 epl-1.0 epl-2.0 etalab-2.0
     eupl-1.1 eupl-1.2 fair-noncommercial-research-license gemma gfdl gpl gpl-2.0 gpl-3.0 h-research intel-research isc
     lgpl lgpl-2.1 lgpl-3.0 lgpl-lr llama2 llama3 llama3.1 llama3.2 llama3.3 llama4 lppl-1.3c mit mpl-2.0 ms-pl ncsa
-    odbl odc-by ofl-1.1 open-mdw openrail openrail++ osl-3.0 other pddl postgresql unknown unlicense wtfpl zlib""".split()
+    odbl odc-by ofl-1.1 open-mdw openrail openrail++ osl-3.0 other pddl postgresql unknown unlicense wtfpl
+    zlib""".split()
 )
 _LISTS = ("base_model", "datasets", "language", "license", "metrics", "tags")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*|multilingual|code")
@@ -81,12 +82,11 @@ def validate(text: str) -> ModelCard:
     if not (block := REGEX_YAML_BLOCK.search(text)):
         raise UserError("the card has no metadata: it must begin with a block of YAML between two lines of ---")
     try:
-        card = ModelCard(text)
         data = yaml.safe_load(block[2])
-    except (ValueError, TypeError, AttributeError, yaml.YAMLError) as error:
-        raise UserError(f"the card's metadata cannot be read: {clean(error)}") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"the card's metadata is no YAML: {clean(error)}") from None
     if not isinstance(data, dict):
-        raise UserError("the card's metadata is empty")
+        raise UserError("the card's metadata is no list of name: value lines")
     for name in _LISTS:
         values = data.get(name, [])
         for value in values if isinstance(values, list) else [values]:
@@ -101,7 +101,7 @@ def validate(text: str) -> ModelCard:
             check_repo_id(value, f"the card's {name}")
     if "model-index" in data:
         _check_model_index(data["model-index"])
-    return card
+    return ModelCard(text)
 
 
 def _entries(data: dict[str, Any], name: str) -> list[str]:
@@ -110,14 +110,17 @@ def _entries(data: dict[str, Any], name: str) -> list[str]:
 
 
 def _check_model_index(index: Any) -> None:
-    """Names, types and values; and the same after a round trip, in which huggingface_hub loses what it does not know."""
+    """Names, types and values; and the same after a round trip, which loses what huggingface_hub does not know."""
     try:
         name, results = model_index_to_eval_results(index)
         again = eval_results_to_model_index(name, results)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"the card's model-index is malformed ({type(error).__name__}: {clean(error)})") from None
     if again != index:
-        raise UserError("the card's model-index is not as huggingface_hub writes it: two entries share task and data")
+        raise UserError(
+            "the card's model-index is not as huggingface_hub writes it: it has an unknown field, or two entries "
+            "with the same task and data"
+        )
     for result in results:
         texts = {"task": result.task_type, "dataset": result.dataset_type, "metric": result.metric_type, "model": name}
         for what, value in {**texts, "dataset": result.dataset_name}.items():

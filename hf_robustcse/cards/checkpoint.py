@@ -165,4 +165,6 @@ def is_hub_id(name: str | None, *, known: bool = False) -> bool:
     if name is None or public_path(name) != name or Path(name).exists():
         return False
     owned = re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", name) is not None
-    return known or (owned and not PurePath(name).suffix in (".txt", ".csv", ".tsv", ".jsonl", ".json", ".gz", ".parquet"))
+    return known or (
+        owned and PurePath(name).suffix not in (".txt", ".csv", ".tsv", ".jsonl", ".json", ".gz", ".parquet")
+    )

@@ -23,20 +23,20 @@ def limits_of(checkpoint: Checkpoint, evidence: Evidence) -> list[Raw]:
     said: list[str] = [_escaped(line) for line in evidence.warnings]
     if not scored:
         said.append("Nothing was measured: there is no reason yet to think that it works.")
-    said += _below(known, evidence.untrained, scored, "the encoder before training")
-    said += _against_baseline(known, evidence.baseline, scored)
+    said += below(known, evidence.untrained, scored, "the encoder before training")
+    said += against_baseline(known, evidence.baseline, scored)
     said += _attacked(evidence)
     seeds = {known[column].seeds for column in scored}
     if scored and max(seeds) == 1:
         said.append(
-            "One seed: what another seed would score is not known; differences of a point between methods may be chance."
+            "One seed: what another would score is not known; a difference of a point between methods may be chance."
         )
     absent = sorted({why for task, why in evidence.missing.items() if task == "average"})
     said += [f"No average over the seven STS test sets: {_escaped(why)}." for why in absent]
     if checkpoint.base == EMBEDDED:
         said.append(
-            "Trained from the tiny demonstration encoder of the package: absolute scores are far below those of BERT-base "
-            "models, and say little of how the methods rank there."
+            "Trained from the tiny demonstration encoder of the package: the scores say little of how good the method "
+            "is on an encoder of the usual size."
         )
     if scored and all(column.group == "transfer" or column.task in TASKS for column in scored):
         said.append("It was scored on English text only.")
@@ -51,19 +51,17 @@ def _escaped(text: str) -> str:
     return plain(text)
 
 
-def _below(
-    known: dict[Column, Value], other: dict[Column, Value], columns: Sequence[Column], what: str
-) -> list[str]:
+def below(known: dict[Column, Value], other: dict[Column, Value], columns: Sequence[Column], what: str) -> list[str]:
     """Tasks on which the other one is better."""
     worse = [
-        f"{name_of(column)} {known[column].mean:.2f} after, {other[column].mean:.2f} before"
+        f"{name_of(column)}: {known[column].mean:.2f} after, {other[column].mean:.2f} before"
         for column in columns
         if comparable(known[column], other.get(column)) and known[column].mean < other[column].mean
     ]
     return [f"Worse than {what} on {'; '.join(worse)}."] if worse else []
 
 
-def _against_baseline(known: dict[Column, Value], other: dict[Column, Value], columns: Sequence[Column]) -> list[str]:
+def against_baseline(known: dict[Column, Value], other: dict[Column, Value], columns: Sequence[Column]) -> list[str]:
     """How often SimCSE is as good, and by how much more than the spread of the seeds it is not."""
     shared = [c for c in columns if comparable(known[c], other.get(c))]
     if not shared:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -81,7 +82,7 @@ def card_text(
         with_sentence_transformers=block(
             "from sentence_transformers import SentenceTransformer\n\n"
             f'model = SentenceTransformer("{name}")\n'
-            f'embeddings = model.encode(["{_TEXTS[0]}", "{_TEXTS[1]}"])\n'
+            f"embeddings = model.encode([{', '.join(_texts(checkpoint))}])\n"
             "print(model.similarity(embeddings, embeddings))",
             "python",
         ),
@@ -220,11 +221,15 @@ def _transformers_snippet(checkpoint: Checkpoint, name: str) -> str:
     layers = {"first-last": "[1], output.hidden_states[-1]", "top-two": "[-2], output.hidden_states[-1]"}.get(pooler)
     lines = ["import torch", "from transformers import AutoModel, AutoTokenizer", ""]
     if checkpoint.dense:
-        lines[1:2] = ["from huggingface_hub import hf_hub_download", "from safetensors.torch import load_file", lines[1]]
+        lines[1:2] = [
+            "from huggingface_hub import hf_hub_download",
+            "from safetensors.torch import load_file",
+            lines[1],
+        ]
     lines += [
         f'tokenizer = AutoTokenizer.from_pretrained("{name}")',
         f'model = AutoModel.from_pretrained("{name}").eval()',
-        f'texts = ["{_TEXTS[0]}", "{_TEXTS[1]}"]',
+        f"texts = [{', '.join(_texts(checkpoint))}]",
         'batch = tokenizer(texts, padding=True, padding_side="right", truncation=True'
         + (f", max_length={length}" if isinstance(length, int) else "") + ', return_tensors="pt")',
         "with torch.no_grad():",
@@ -256,13 +261,18 @@ def _train_on(checkpoint: Checkpoint, name: str) -> str:
     return " ".join([*words, "--train_file sentences.txt --output_dir my-model"])
 
 
-def _check(checkpoint: Checkpoint) -> Raw | None:
-    check = mapping(checkpoint.results.get("check"))
-    texts, cosine = check.get("sentences"), check.get("cosine")
-    if not (isinstance(texts, list) and len(texts) == 2 and isinstance(cosine, (int, float))):
-        return None
-    a, b = (repr(clean(text)) for text in texts)
-    return block(f"a, b = model.encode([{a}, {b}])\nprint(model.similarity(a, b))  # {cosine:.4f}", "python")
+def _texts(checkpoint: Checkpoint) -> tuple[str, str]:
+    """The two texts of the snippets as literals: those with a recorded cosine, or others."""
+    recorded = mapping(checkpoint.results.get("check")).get("sentences")
+    texts = recorded if isinstance(recorded, list) and len(recorded) == 2 else _TEXTS
+    first, second = (json.dumps(clean(text), ensure_ascii=False) for text in texts)
+    return first, second
+
+
+def _check(checkpoint: Checkpoint) -> str | None:
+    """The cosine that was recorded for the two texts."""
+    cosine = mapping(checkpoint.results.get("check")).get("cosine")
+    return f"{cosine:.4f}" if isinstance(cosine, float) else None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -381,7 +391,11 @@ def _licences(
     if years := sorted(columns & {"STS12", "STS13", "STS14", "STS15", "STS16"}):
         lines.append(
             f"{', '.join(years)} (SemEval): texts of several owners, no one licence; used for scoring only."
-            + (" STS13 is without its SMT part, whose licence does not let it be passed on." if "STS13" in years else "")
+            + (
+                " STS13 is without its SMT part, whose licence does not let it be passed on."
+                if "STS13" in years
+                else ""
+            )
         )
     if "STSB" in columns:
         lines.append("STS-B: a selection of SemEval's STS sets, with their unclear terms; used for scoring only.")

@@ -100,10 +100,10 @@ def _is(row: Row, names: Iterable[str], checkpoint: Checkpoint) -> bool:
     if any(_same(row.model, name) for name in names):
         return True
     several = row.folder or (row.model if len(row.seeds) > 1 else None)
-    seed = set(checkpoint.seeds)
-    return several is not None and seed <= set(row.seeds) and any(
-        PurePath(name).name in {f"seed-{s}" for s in seed} and _same(several, str(PurePath(name).parent)) for name in names
-    )  # fmt: skip
+    if several is None or not set(checkpoint.seeds) <= set(row.seeds):
+        return False
+    ends = {f"seed-{seed}" for seed in checkpoint.seeds}
+    return any(PurePath(name).name in ends and _same(several, str(PurePath(name).parent)) for name in names)
 
 
 def _same(one: str, other: str) -> bool:

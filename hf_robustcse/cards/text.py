@@ -78,7 +78,8 @@ def public_path(name: str) -> str:
     """
     parts = [part for part in re.split(r"[\\/]+", name.strip()) if part not in ("", ".", "..", "~")]
     if parts and (_PLACE.match(name.strip()) or len(parts) > 2):
-        return parts[-1]
+        relative = not _PLACE.match(name.strip())
+        return "/".join(parts[-2:]) if relative and re.fullmatch(r"seed-\d+", parts[-1]) else parts[-1]
     return name if parts else MISSING
 
 

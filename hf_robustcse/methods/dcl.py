@@ -75,7 +75,8 @@ class DCL(Method):
             default=0.996, metadata={"help": "tau_m, how much of the target stays at an update (released code: 0.996)."}
         )
         dcl_momentum_schedule: Literal["constant", "cosine"] = dataclasses.field(
-            default="constant", metadata={"help": "tau_m stays, or rises to 1 over the training along a cosine."}
+            default="constant",
+            metadata={"help": "tau_m stays, or rises to 1 over the training along a cosine (paper: constant)."},
         )
         dcl_hidden: int = dataclasses.field(
             default=512, metadata={"help": "Hidden width of projection and predictor (released code: 512)."}
@@ -95,7 +96,8 @@ class DCL(Method):
         dcl_augmentation: Literal["wordnet", "wordlist", "dropout"] = dataclasses.field(
             default="wordnet",
             metadata={
-                "help": "X': WordNet synonyms (paper), synonyms of --dcl_wordlist, or X under another dropout mask."
+                "help": "X': WordNet synonyms (paper; needs WordNet), synonyms of --dcl_wordlist, or X under another "
+                "dropout mask."
             },
         )
         dcl_wordlist: str | None = dataclasses.field(

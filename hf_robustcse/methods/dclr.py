@@ -65,7 +65,11 @@ class DCLR(Method):
         """Command-line options."""
 
         dclr_k: float = dataclasses.field(
-            default=1.0, metadata={"help": "Noise negatives, as a multiple of the global batch (paper: 1 to 5)."}
+            default=1.0,
+            metadata={
+                "help": "Noise negatives, as a multiple of the global batch (paper: 1, 2.5, 4, 5 for BERT-base, "
+                "RoBERTa-base, BERT-large, RoBERTa-large)."
+            },
         )
         dclr_sigma: float = dataclasses.field(
             default=1.0, metadata={"help": "Standard deviation of the noise before it moves (paper: 1)."}
@@ -73,19 +77,26 @@ class DCLR(Method):
         dclr_steps: int = dataclasses.field(
             default=4, metadata={"help": "t, ascent steps of the noise; 0 for random noise (paper: 4)."}
         )
-        dclr_step_size: float = dataclasses.field(default=1e-3, metadata={"help": "beta (paper: 1e-3)."})
+        dclr_step_size: float = dataclasses.field(
+            default=1e-3, metadata={"help": "beta, length of a step (paper: 1e-3)."}
+        )
         dclr_step: Literal["literal", "relative"] = dataclasses.field(
             default="literal",
-            metadata={"help": "beta as a length (paper), or relative to the length of each noise vector."},
+            metadata={
+                "help": "beta as a length (paper), or relative to the length of each noise vector, which turns it."
+            },
         )
         dclr_threshold: float = dataclasses.field(
-            default=0.9, metadata={"help": "phi, cosine under C from which a negative has weight 0 (paper: 0.9, 0.85)."}
+            default=0.9,
+            metadata={
+                "help": "phi, cosine under C from which a negative has weight 0 (paper: 0.9 BERT, 0.85 RoBERTa)."
+            },
         )
         dclr_complement: str | None = dataclasses.field(
             default=None,
             metadata={
                 "help": "C: folder or Hub id of a SentenceTransformer or an AutoModel, or self, the model itself "
-                "(default: none, no instance weighting)."
+                "(default: none, no instance weighting; paper: an unsupervised SimCSE model)."
             },
         )
         dclr_complement_pooling: Literal["cls", "mean"] = dataclasses.field(

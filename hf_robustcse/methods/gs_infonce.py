@@ -60,7 +60,11 @@ class GSInfoNCE(Method):
         )
         gs_mu: float = dataclasses.field(default=0.0, metadata={"help": "Mean of the noise (paper: 0)."})
         gs_sigma: float = dataclasses.field(
-            default=1.0, metadata={"help": "Standard deviation of the noise; no effect while gs_mu is 0 (paper: 1)."}
+            default=1.0,
+            metadata={
+                "help": "Standard deviation of the noise; no effect while gs_mu is 0 (paper: 1; released code: 0.5 or "
+                "0.1)."
+            },
         )
 
     def __init__(self, options: Options | None = None) -> None:

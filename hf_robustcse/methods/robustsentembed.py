@@ -89,7 +89,9 @@ class RobustSentEmbed(Method):
         rse_norm: functional.Norm = dataclasses.field(
             default="linf", metadata={"help": "Norm of the steps and the ball: linf, l2 or l1 (paper: linf is best)."}
         )
-        rse_epsilon: float = dataclasses.field(default=0.01, metadata={"help": "Radius of a sentence's ball (open)."})
+        rse_epsilon: float = dataclasses.field(
+            default=0.01, metadata={"help": "Radius of a sentence's ball (open; the paper's steps stay inside)."}
+        )
         rse_pgd_steps: int = dataclasses.field(
             default=5, metadata={"help": "K, steps of PGD and of the token level (paper: 5)."}
         )
@@ -102,20 +104,24 @@ class RobustSentEmbed(Method):
             default=0.5, metadata={"help": "Share of PGD in the sentence's perturbation (paper: 0.5)."}
         )
         rse_table_start: float = dataclasses.field(
-            default=0.0, metadata={"help": "The token table starts uniform in +- this / sqrt(e) (released code: 0.1)."}
+            default=0.0,
+            metadata={"help": "The token table starts uniform in +- this / sqrt(e) (open; released code: 0.1)."},
         )
         rse_generator: str | None = dataclasses.field(
             default=None,
             metadata={
                 "help": "Folder or Hub id of a masked language model with the encoder's vocabulary (default: the "
-                "checkpoint that the encoder comes from)."
+                "checkpoint that the encoder comes from); frozen, not saved."
             },
         )
         rse_mask_rate: float = dataclasses.field(
             default=0.3, metadata={"help": "Share of the tokens that the generator replaces (paper: 0.20 to 0.30)."}
         )
         rse_discriminator_layers: int | None = dataclasses.field(
-            default=None, metadata={"help": "Layers of the discriminator (default: the encoder's, at most 6; open)."}
+            default=None,
+            metadata={
+                "help": "Layers of the discriminator (default: the encoder's, at most 6; open); it starts at random."
+            },
         )
 
     def __init__(self, options: Options | None = None) -> None:

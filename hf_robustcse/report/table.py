@@ -28,7 +28,9 @@ NAMES = {
     "random_cosine": "random cosine", "STSB": "STS-B", "SICKR": "SICK-R", "STSB_dev": "STS-B dev",
     "sts_avg": "STS average of 7",
     "transfer_avg": "transfer average of 7", "transfer_6_avg": "transfer average of 6, without TREC",
-    "glue_avg": "GLUE average", "glue_robust_avg": "GLUE average, robust set",
+    "squad_f1": "SQuAD F1", "squad_em": "SQuAD EM", "squad_robust_f1": "SQuAD F1, robust set",
+    "squad_robust_em": "SQuAD EM, robust set", "glue_avg": "GLUE average",
+    "glue_robust_avg": "GLUE average, robust set",
 }  # fmt: skip
 BACKBONES = {
     "bert-base-uncased": "BERT-base", "bert-large-uncased": "BERT-large", "roberta-base": "RoBERTa-base",
