@@ -40,14 +40,13 @@ from hf_robustcse.evaluation.sts import OWN, STS_TEST, MissingData, StsData, loa
 from hf_robustcse.files import write_json
 from hf_robustcse.methods import METHODS, build
 from hf_robustcse.model import RobustCSEModel
+from hf_robustcse.publish.verify import PAIR
 from hf_robustcse.trainer import DEV_METRICS, RobustCSETrainer, RobustCSETrainingArguments, metrics_of, repo_name
 
 ASSETS = Path(__file__).parent / "assets"
 EMBEDDED_ENCODER = ASSETS / "encoder"
 EMBEDDED_CORPUS = ASSETS / "corpus.txt.gz"
 EMBEDDED_RECIPE = ASSETS / "recipe.yaml"
-CHECK = ("A man is playing a guitar.", "Someone is playing an instrument.")
-"""Their cosine is recorded after training, so that whoever loads the model can see that it is the same."""
 VARIANTS = ("paper", "reference")
 
 
@@ -814,8 +813,8 @@ def _run_one(
 def _load_check(folder: Path) -> dict[str, Any]:
     """Two sentences and their cosine under the folder as plain sentence-transformers loads it, on the CPU."""
     model = SentenceTransformer(str(folder), device="cpu")
-    a, b = model.encode(list(CHECK), convert_to_tensor=True, show_progress_bar=False)
-    return {"sentences": list(CHECK), "cosine": round(torch.cosine_similarity(a, b, dim=0).item(), 4)}
+    a, b = model.encode(list(PAIR), convert_to_tensor=True, show_progress_bar=False)
+    return {"sentences": list(PAIR), "cosine": round(torch.cosine_similarity(a, b, dim=0).item(), 4)}
 
 
 def _sts_average(tasks: dict[str, Any]) -> float | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import CommitInfo, HfApi
+from huggingface_hub import CommitInfo, run_as_future
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -439,7 +439,7 @@ class RobustCSETrainer(Trainer):
         def push() -> CommitInfo:
             return publish.push(self.args.output_dir, self.hub_model_id, **settings)[0]
 
-        return push() if blocking else HfApi().run_as_future(push)
+        return push() if blocking else run_as_future(push)
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         if not self.is_world_process_zero() or self.args.hub_strategy == HubStrategy.END:
@@ -451,7 +451,7 @@ class RobustCSETrainer(Trainer):
         # A copy: the checkpoint may be removed while it is on its way.
         copy = Path(tempfile.mkdtemp(prefix="robustcse-")) / Path(checkpoint_folder).name
         shutil.copytree(checkpoint_folder, copy)
-        job = HfApi().run_as_future(self._push_copy, copy, self.state.global_step)
+        job = run_as_future(self._push_copy, copy, self.state.global_step)  # one after the other
         if busy:
             self.push_in_progress.jobs.append(job)
         else:

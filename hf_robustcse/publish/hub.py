@@ -1,7 +1,7 @@
 """The Hub's side of a release: may we write there, and one commit that does.
 
-huggingface_hub repeats by itself lists of files and what it sends before a commit (the large files); what it sends once (who am
-I, create, branch, commit, tag, collection) is repeated here.
+huggingface_hub repeats by itself the lists of files and what it sends before a commit (the large files); what it sends
+once (who am I, create, branch, commit, tag, collection) is repeated here.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ def _commit(
                 revision=revision, parent_commit=head,
             )  # fmt: skip
         except Exception as error:
-            if not waits or not is_transient(error):
+            if not waits or not (is_transient(error) or _status(error) == 412):  # 412: somebody else was faster
                 raise
             _wait(error, waits.pop(0))
 

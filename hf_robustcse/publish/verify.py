@@ -19,8 +19,8 @@ from hf_robustcse.encoder import SentenceEncoder, load_backbone
 from hf_robustcse.errors import UserError
 from hf_robustcse.publish.scrub import read_json
 
-PAIR = ("A man is playing a guitar.", "Someone plays music on a guitar.")
-"""The sentences of the load-time check that the card prints."""
+PAIR = ("A man is playing a guitar.", "Someone is playing an instrument.")
+"""Their cosine is recorded, and is on the card, so that whoever loads the model can see that it is the same."""
 SENTENCES = (
     *PAIR, "The weather is cold today.", "Two dogs run through the snow.", "a", "Prices rose by 3.5 % in May, he said.",
     "What is the capital of France?", "It was not good, and I would not watch it again; the actors were bored too.",

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import huggingface_hub
 import hub_server
+import huggingface_hub
 import pytest
 
 from hf_robustcse.model import RobustCSEModel

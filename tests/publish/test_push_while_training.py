@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import huggingface_hub
@@ -12,7 +13,7 @@ from tiny import SENTENCES
 
 from hf_robustcse import RobustCSEModel, RobustCSETrainer, RobustCSETrainingArguments
 from hf_robustcse.data import ContrastiveCollator, load_corpus, tokenize_corpus
-from hf_robustcse.errors import UserError
+from hf_robustcse.errors import PushFailed, UserError
 from hf_robustcse.publish import hub as client
 from hf_robustcse.runs import parse_arguments, run
 
@@ -92,3 +93,26 @@ def test_a_token_that_cannot_write_is_refused_before_anything_is_read(hub, tmp_p
         run(parse_arguments([*words, *seeds]))
     assert "then again: examples/run_unsup.py --push_to_hub --hub_model_id org/x --hub_token '***'" in str(error.value)
     assert READ_TOKEN not in str(error.value) and not (tmp_path / "runs").exists()
+
+
+def test_when_the_push_in_the_end_fails_the_run_is_finished(hub, bert, tmp_path):
+    # A tokenizer that may not be published; that is found only when the release is built.
+    encoder, secret = shutil.copytree(bert, tmp_path / "encoder"), "hf_" + "Z9" * 12
+    tokenizer = encoder / "tokenizer.json"
+    tokenizer.write_text(tokenizer.read_text(encoding="utf-8").replace('"house"', f'"{secret}"'), encoding="utf-8")
+    (tmp_path / "text.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
+    folder = tmp_path / "model"
+    words = {
+        "model_name_or_path": encoder, "train_file": tmp_path / "text.txt", "eval_tasks": "none", "max_steps": 1,
+        "per_device_train_batch_size": 2, "use_cpu": True, "output_dir": folder, "hub_model_id": "org/two",
+    }  # fmt: skip
+    command = [word for name, value in words.items() for word in (f"--{name}", str(value))]
+    with pytest.raises(PushFailed) as error:
+        run(parse_arguments([*command, "--push_to_hub", "--seeds", "0", "1", "--report_to", "none"]))
+    assert "tokenizer.json cannot be published: it holds an access token" in str(error.value)
+    assert f"the model is in {folder}; again: python examples/publish.py --model {folder} --repo_id org/two" in str(
+        error.value
+    )
+    results = json.loads((folder / "results.json").read_text())
+    assert results["training"]["status"] == "finished" and (folder / "model.safetensors").is_file()
+    assert not hub.asked("POST", "/commit/")  # of the seeds none was pushed by itself

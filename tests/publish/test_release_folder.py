@@ -36,7 +36,9 @@ def test_only_what_belongs_there_enters_and_it_tells_nothing(checkpoint, tmp_pat
     extra = tmp_path / "jqpublic77" / "results.json"
     extra.parent.mkdir()
     extra.write_text(json.dumps({"command": f"run_eval.py --model {checkpoint}", "tasks": {}}), encoding="utf-8")
-    release = build_release(checkpoint, tmp_path / "release", repo_id="org/simcse", results=[extra], extra_tags=["mine"])
+    release = build_release(
+        checkpoint, tmp_path / "release", repo_id="org/simcse", results=[extra], extra_tags=["mine"]
+    )
     files = {p.relative_to(release.folder).as_posix() for p in release.folder.rglob("*") if p.is_file()}
     assert files == {
         "README.md", "config.json", "config_sentence_transformers.json", "manifest.json", "model.safetensors",
@@ -177,7 +179,11 @@ def test_scrubbing():
     }.items():
         assert scrub.text(text) == expected
         assert scrub.text(expected) == expected
-    assert scrub.record({"api_key": "x", "n": 1.5, "pad_token": None}) == {"api_key": "***", "n": 1.5, "pad_token": None}
+    assert scrub.record({"api_key": "x", "n": 1.5, "pad_token": None}) == {
+        "api_key": "***",
+        "n": 1.5,
+        "pad_token": None,
+    }
     assert ("jqpublic77", "user") in scrub.names
     assert ("jqpublic77", "user") not in Scrubber("jqpublic77/model").names  # who publishes under it has published it
 
@@ -192,6 +198,7 @@ def test_dry_run_builds_checks_and_shows_without_a_network(checkpoint, tmp_path,
     assert "model.safetensors" in out and "README.md begins:" in out and "nothing was uploaded" in out
     assert "sentence-transformers alone loads it" in out and "stored as float16" in out
     assert (folder / "manifest.json").is_file()
+
 
 @pytest.mark.slow  # a process of its own once more
 def test_what_embeds_otherwise_there_alone_does_not_pass(checkpoint, tmp_path):

@@ -80,7 +80,8 @@ def test_collections_are_made_once(hub, release):
 
 
 @pytest.mark.parametrize("method, path, status", [
-    ("POST", "/commit/", 500), ("POST", "/commit/", 429), ("POST", "/repos/create", 503), ("GET", "/revision/next", 502),
+    ("POST", "/commit/", 500), ("POST", "/commit/", 429), ("POST", "/commit/", 412), ("POST", "/repos/create", 503),
+    ("GET", "/revision/next", 502),
 ])  # fmt: skip
 def test_errors_that_pass_are_waited_for(hub, release, method, path, status, capsys):
     hub.fail(method, path, status=status, times=2)

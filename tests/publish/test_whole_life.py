@@ -40,7 +40,7 @@ def test_train_push_load_elsewhere_train_on_push_a_revision(hub, bert, tmp_path,
     words = [*TRAIN, "--model_name_or_path", str(bert), "--method", "vadv", "--output_dir", str(home / "model")]
     hub.fail("POST", "/commit/", status=500)  # a bad moment is waited for
     done = subprocess.run(
-        [sys.executable, ROOT / "examples" / "run_unsup.py", *words, "--push_to_hub", "--hub_model_id", "org/vadv-tiny"],
+        [sys.executable, ROOT / "examples/run_unsup.py", *words, "--push_to_hub", "--hub_model_id", "org/vadv-tiny"],
         env=environment | path, cwd=home, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
