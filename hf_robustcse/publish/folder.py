@@ -276,7 +276,7 @@ def _write_card(
 
         text = card_text(folder, repo_id=repo_id, results=sorted((folder / "results").glob("*.json")), **about)
     except Exception as error:  # whatever it is
-        reason = " ".join(str(error).split())[:200]
+        reason = " ".join(str(error).replace(f"{folder}/", "").split())[:200]
         warnings.append(f"the card could not be rendered ({type(error).__name__}: {reason}); a minimal one stands in")
         text = minimal_card(folder, method, repo_id)
     if tags:

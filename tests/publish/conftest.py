@@ -20,6 +20,7 @@ def write_records(folder: Path) -> None:
     command = f"run_unsup.py --train_file '/home/jqpublic77/my texts/wiki.txt' --output_dir={folder} --note {SECRET}"
     results = {
         "model": str(folder), "method": "simcse", "command": command, "seed": 0, "device": "cpu",
+        "library_versions": {"torch": "2.6"},
         "tasks": {"stsb_dev": {"spearman": 61.5, "n": 1500, "split": "dev", "source": "/home/jqpublic77/sts/dev.tsv"}},
         "averages": {"sts": None},
     }  # fmt: skip

@@ -35,7 +35,11 @@ def texts(folder: Path) -> str:
 def test_only_what_belongs_there_enters_and_it_tells_nothing(checkpoint, tmp_path):
     extra = tmp_path / "jqpublic77" / "results.json"
     extra.parent.mkdir()
-    extra.write_text(json.dumps({"command": f"run_eval.py --model {checkpoint}", "tasks": {}}), encoding="utf-8")
+    extra.write_text(
+        json.dumps(
+            {**json.loads((checkpoint / "results.json").read_text()), "command": f"run_eval.py --model {checkpoint}"}
+        )
+    )
     release = build_release(
         checkpoint, tmp_path / "release", repo_id="org/simcse", results=[extra], extra_tags=["mine"]
     )
@@ -46,7 +50,7 @@ def test_only_what_belongs_there_enters_and_it_tells_nothing(checkpoint, tmp_pat
         "robustcse/model.safetensors", "sentence_bert_config.json", "tokenizer.json", "tokenizer_config.json",
         "1_Pooling/config.json",
     }  # fmt: skip
-    assert set(release.files) == files
+    assert set(release.files) == files and not release.warnings
     for word in ("jqpublic77", "hf_A1b2", str(tmp_path), "my own token", "/home", "C:\\", "~/"):
         assert word not in texts(release.folder), word
     results = json.loads((release.folder / "results.json").read_text())
@@ -56,7 +60,8 @@ def test_only_what_belongs_there_enters_and_it_tells_nothing(checkpoint, tmp_pat
     assert manifest["identity"]["model_name_or_path"] == "bert"
     assert manifest["corpus"] == {"files": [{"path": "wiki.txt"}], "source": "https://example.org/a/wiki.txt"}
     assert manifest["release"]["check"] == release.check and len(release.check["sentences"]) == 2
-    assert "- mine\n" in (release.folder / "README.md").read_text()
+    card = (release.folder / "README.md").read_text()
+    assert "- mine\n" in card and "61.50" in card and f"{release.check['cosine']:.4f}" in card
 
 
 @pytest.mark.parametrize("dtype, bound", [("float16", 2e-2), ("bfloat16", 2e-1)])
