@@ -7,12 +7,16 @@
 
 Without a model and a corpus it trains the tiny embedded encoder on the embedded corpus. All options of transformers'
 ``TrainingArguments`` are accepted; ``--help`` lists them with those of the methods.
+
+``--push_to_hub --hub_model_id OWNER/NAME`` publishes the model; whether the token may write there is asked before
+training. If the push in the end fails the run is finished and the model on the disk; the last line is the command to
+push it again, and the exit code is 1.
 """
 
 from __future__ import annotations
 
 from hf_robustcse.distributed import leave_group
-from hf_robustcse.errors import TrainingStopped, UserError, command
+from hf_robustcse.errors import PushFailed, TrainingStopped, UserError, command
 from hf_robustcse.runs import parse_arguments, run
 
 
@@ -20,7 +24,7 @@ from hf_robustcse.runs import parse_arguments, run
 def main() -> None:
     try:
         run(parse_arguments())
-    except (UserError, TrainingStopped):  # raised by every process; after another error the rest may still wait
+    except (UserError, TrainingStopped, PushFailed):  # by every process, or nothing waits for the one that pushed
         leave_group()
         raise
     leave_group()

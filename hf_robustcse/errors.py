@@ -17,6 +17,10 @@ class TrainingStopped(RuntimeError):
     """Training cannot go on (a non-finite loss term, collapsed embeddings); the message names term and step."""
 
 
+class PushFailed(RuntimeError):
+    """What was made is whole on the disk, but not on the Hub; the message names the folder and the command to retry."""
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser whose complaints are `UserError`s: one line, exit code 2."""
 
@@ -26,7 +30,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def command(main: Callable[..., Any]) -> Callable[..., Any]:
-    """Run `main` as a command: a `UserError` becomes one line and exit code 2, `TrainingStopped` one line and 1."""
+    """Run `main` as a command: one line and exit code 2 for a `UserError`, 1 for `TrainingStopped` and `PushFailed`."""
 
     @functools.wraps(main)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -37,6 +41,9 @@ def command(main: Callable[..., Any]) -> Callable[..., Any]:
             raise SystemExit(2) from None
         except TrainingStopped as error:
             print(f"stopped: {' '.join(str(error).split())}", file=sys.stderr)
+            raise SystemExit(1) from None
+        except PushFailed as error:
+            print(f"not pushed: {' '.join(str(error).split())}", file=sys.stderr)
             raise SystemExit(1) from None
 
     return run

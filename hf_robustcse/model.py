@@ -6,6 +6,8 @@ import copy
 import inspect
 import math
 import os
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PretrainedConfig, PreTrainedModel
-from transformers.utils import ModelOutput
+from transformers.utils import ModelOutput, logging
 
 from hf_robustcse import layout
 from hf_robustcse.encoder import SentenceEncoder, load_backbone
@@ -23,6 +25,7 @@ from hf_robustcse.methods import Batch, build
 from hf_robustcse.modules import HEADS, POOLERS, statistics_frozen
 from hf_robustcse.perturb import AUGMENTATIONS, SharedDropout, augment, dropout_off, words_of
 
+logger = logging.get_logger(__name__)
 # What versions of transformers, and its trainer, put into any configuration.
 _OTHERS_KEYS = {"use_cache", "pad_token_id", "bos_token_id", "eos_token_id", "torch_dtype", "dtype", "model_type"}
 HUB_ARGUMENTS = ("revision", "token", "cache_dir", "local_files_only")
@@ -261,8 +264,8 @@ class RobustCSEModel(PreTrainedModel):
             save_directory: made if need be.
             is_main_process: only this process writes.
             state_dict: the whole state, where it cannot be read off the model (FSDP).
-            push_to_hub: upload the folder afterwards.
-            **kwargs: repo_id, private, token, ... for the upload.
+            push_to_hub: publish the model afterwards.
+            **kwargs: repo_id (the folder's name by default) and what else `push_to_hub` takes.
         """
         if not is_main_process:
             return
@@ -285,6 +288,48 @@ class RobustCSEModel(PreTrainedModel):
             local = layout.leads_out(value) or value.count("/") > 1 or os.path.exists(value)
             config["method_options"][option] = os.path.basename(os.path.normpath(value)) if local else value
         return config
+
+    def push_to_hub(  # type: ignore[override]
+        self,
+        repo_id: str,
+        *,
+        commit_message: str | None = None,
+        private: bool | None = None,
+        token: str | None = None,
+        revision: str | None = None,
+        tags: Sequence[str] = (),
+        results: Sequence[str | os.PathLike[str]] = (),
+    ) -> str:
+        """Publish the model: a release folder without pickles and local paths, checked alone, in one commit.
+
+        Args:
+            repo_id: NAME or OWNER/NAME on the Hub; made if it is not there.
+            commit_message: first line of the commit.
+            private: make it private.
+            token: of the Hub; by default that of this machine.
+            revision: the branch, made if it is not there.
+            tags: for the card.
+            results: result files for the card.
+
+        Returns:
+            The address of the commit.
+
+        Raises:
+            PushFailed: one line that names the folder where the model is kept and the command to retry.
+        """
+        from hf_robustcse import publish  # it imports what evaluates, which takes seconds
+
+        folder = tempfile.mkdtemp(prefix="robustcse-model-")
+        self.save_pretrained(folder)
+        # If this fails the folder stays: the message names it.
+        commit, release = publish.push(
+            folder, repo_id, private=private, revision=revision, message=commit_message or "Upload model",
+            token=token, tags=[tags] if isinstance(tags, str) else tags, results=results,
+        )  # fmt: skip
+        shutil.rmtree(folder, ignore_errors=True)
+        for warning in release.warnings:
+            logger.warning(warning)
+        return commit.commit_url
 
     @property
     def max_seq_length(self) -> int:

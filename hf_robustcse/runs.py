@@ -27,6 +27,7 @@ from accelerate.utils import broadcast_object_list
 from sentence_transformers import SentenceTransformer
 from transformers import HfArgumentParser, TrainingArguments, set_seed
 
+from hf_robustcse import publish
 from hf_robustcse.data import ContrastiveCollator, Corpus, load_corpus, tokenize_corpus
 from hf_robustcse.distributed import world_size
 from hf_robustcse.errors import Parser, UserError
@@ -39,14 +40,13 @@ from hf_robustcse.evaluation.sts import OWN, STS_TEST, MissingData, StsData, loa
 from hf_robustcse.files import write_json
 from hf_robustcse.methods import METHODS, build
 from hf_robustcse.model import RobustCSEModel
-from hf_robustcse.trainer import DEV_METRICS, RobustCSETrainer, RobustCSETrainingArguments, metrics_of
+from hf_robustcse.publish.verify import PAIR
+from hf_robustcse.trainer import DEV_METRICS, RobustCSETrainer, RobustCSETrainingArguments, metrics_of, repo_name
 
 ASSETS = Path(__file__).parent / "assets"
 EMBEDDED_ENCODER = ASSETS / "encoder"
 EMBEDDED_CORPUS = ASSETS / "corpus.txt.gz"
 EMBEDDED_RECIPE = ASSETS / "recipe.yaml"
-CHECK = ("A man is playing a guitar.", "Someone is playing an instrument.")
-"""Their cosine is recorded after training, so that whoever loads the model can see that it is the same."""
 VARIANTS = ("paper", "reference")
 
 
@@ -297,8 +297,10 @@ def run(arguments: Arguments) -> dict[str, Any]:
         What is written to ``results.json``.
 
     Raises:
-        UserError: for bad input; nothing has been written then.
+        UserError: for bad input; nothing has been written then. With ``--push_to_hub`` a token that may not write, or a
+            Hub that cannot be reached, is bad input too.
         TrainingStopped: if training cannot go on.
+        PushFailed: if all is done and written, but the push in the end failed.
     """
     training = arguments.training
     _ = training.device  # joins the process group, if there is one
@@ -314,6 +316,8 @@ def run(arguments: Arguments) -> dict[str, Any]:
         )
     name = "embedded" if arguments.embedded else Path(arguments.model.model_name_or_path).name
     default = Path("runs") / f"{arguments.model.method}-{name}"
+    if training.push_to_hub:
+        training.hub_model_id = _check_hub(training, default, arguments.command)
     settle_output_dir(training, default, arguments.run.overwrite_output_dir)
     seeds = arguments.run.seeds or [training.seed]
     if len(set(seeds)) < len(seeds):
@@ -325,12 +329,50 @@ def run(arguments: Arguments) -> dict[str, Any]:
     if held_out is not None:
         # Before the sets of --eval_tasks, as every set of the user's own: the first chooses the checkpoint.
         dev = {k: v for k, v in dev.items() if k == OWN} | {held_out.key: held_out} | dev
+    wanted = training.push_to_hub
     if arguments.run.seeds is None:
-        return _run_one(arguments, corpus, dev, test)
-    results = run_seeds(arguments, seeds, lambda one: _run_one(one, corpus, dev, test))
-    if results[-1]["training"]["status"] != "finished":
-        return results[-1]
-    return _summarise_seeds(Path(training.output_dir), seeds, results, training.should_save)
+        results = _run_one(arguments, corpus, dev, test)
+    else:
+        training.push_to_hub = False  # of several seeds the exported one is pushed, in the end
+        of_seeds = run_seeds(arguments, seeds, lambda one: _run_one(one, corpus, dev, test))
+        if of_seeds[-1]["training"]["status"] != "finished":
+            return of_seeds[-1]
+        results = _summarise_seeds(Path(training.output_dir), seeds, of_seeds, training.should_save)
+    if wanted and results["training"]["status"] == "finished" and training.process_index == 0:
+        _push(training, results["method"])
+    return results
+
+
+def _check_hub(training: TrainingArguments, default: Path, command: str) -> str:
+    """OWNER/NAME to push to, the same on every process, before anything is read or written.
+
+    Raises:
+        UserError: if a push cannot succeed.
+    """
+    shared: list[str | None] = [None, None]
+    if training.process_index == 0:
+        name = training.hub_model_id or repo_name(Path(training.output_dir or default))
+        try:
+            shared[0] = publish.preflight(
+                name, token=training.hub_token, private=training.hub_private_repo, revision=training.hub_revision,
+                retry=f"examples/{command}",
+            )  # fmt: skip
+        except UserError as error:
+            shared[1] = str(error)
+    if world_size() > 1:
+        broadcast_object_list(shared)
+    if shared[1]:
+        raise UserError(shared[1])
+    return shared[0]
+
+
+def _push(training: TrainingArguments, method: str) -> None:
+    commit, release = publish.push(
+        training.output_dir, training.hub_model_id, private=training.hub_private_repo, revision=training.hub_revision,
+        token=training.hub_token, message=f"{method}: end of training",
+    )  # fmt: skip
+    say(*(f"warning: {warning}" for warning in release.warnings))
+    say(f"pushed: {commit.commit_url}")
 
 
 def run_seeds(arguments: Any, seeds: Sequence[int], one: Callable[[Any], dict[str, Any]]) -> list[dict[str, Any]]:
@@ -734,7 +776,7 @@ def _run_one(
         return {"training": {"status": "stopped", "steps": step}}
 
     after = _metrics(trainer, dev) | _metrics(trainer, test, "test")
-    trainer.save_model(str(folder))
+    trainer.save_model(str(folder), _internal_call=True)  # the push comes after the results are written
     best = trainer.state.best_global_step if training.load_best_model_at_end else None
     results = base_results(
         model=str(folder),
@@ -771,8 +813,8 @@ def _run_one(
 def _load_check(folder: Path) -> dict[str, Any]:
     """Two sentences and their cosine under the folder as plain sentence-transformers loads it, on the CPU."""
     model = SentenceTransformer(str(folder), device="cpu")
-    a, b = model.encode(list(CHECK), convert_to_tensor=True, show_progress_bar=False)
-    return {"sentences": list(CHECK), "cosine": round(torch.cosine_similarity(a, b, dim=0).item(), 4)}
+    a, b = model.encode(list(PAIR), convert_to_tensor=True, show_progress_bar=False)
+    return {"sentences": list(PAIR), "cosine": round(torch.cosine_similarity(a, b, dim=0).item(), 4)}
 
 
 def _sts_average(tasks: dict[str, Any]) -> float | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
+import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,13 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import CommitInfo, run_as_future
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_pt_utils import LengthGroupedSampler
+from transformers.trainer_utils import HubStrategy
+from transformers.utils import PushInProgress
 
+from hf_robustcse import publish
 from hf_robustcse.distributed import encode_together, rank, world_size
-from hf_robustcse.errors import TrainingStopped, UserError
+from hf_robustcse.errors import PushFailed, TrainingStopped, UserError
 from hf_robustcse.evaluation.dev_text import DevText, evaluate_dev_text
 from hf_robustcse.evaluation.geometry import evaluate_dev, has_positives
 from hf_robustcse.evaluation.sts import StsData
@@ -38,6 +45,11 @@ def metrics_of(data: StsData | DevText) -> tuple[str, ...]:
     if isinstance(data, DevText):
         return _OF_TEXT
     return tuple(metric for metric in _OF_PAIRS if metric not in OF_POSITIVES or has_positives(data))
+
+
+def repo_name(output_dir: Path) -> str:
+    """The name of the repository for the model of a folder: the folder's; a stack's ``+`` is none for the Hub."""
+    return output_dir.absolute().name.replace("+", "-")
 
 
 @dataclass
@@ -149,6 +161,11 @@ class RobustCSETrainer(Trainer):
     Logs every term of the loss, evaluates on dev sets of scored pairs or of plain text, chooses the checkpoint by a dev
     metric, stops on a term that is not finite and on collapsed embeddings, and writes every checkpoint in the published
     layout.
+
+    With ``push_to_hub`` whether the token may write is asked before training. Every push is a release (see `publish`):
+    scrubbed, without pickles, one commit. One that fails while training is a warning. With the strategies
+    ``checkpoint`` and ``all_checkpoints`` the states to resume from, which hold pickles, go to a branch of their own,
+    ``checkpoints``.
 
     Args:
         model: the model.
@@ -357,6 +374,108 @@ class RobustCSETrainer(Trainer):
             # The stock trainer pickles its arguments beside the model; readable JSON takes their place.
             (folder / "training_args.bin").unlink(missing_ok=True)
             write_json(folder / "training_args.json", self.args.to_dict())
+
+    def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
+        """Make the repository, after asking whether the token may write to it.
+
+        Args:
+            token: in place of ``hub_token``.
+            private: in place of ``hub_private_repo``.
+
+        Raises:
+            UserError: if it may not, or the Hub cannot be reached.
+        """
+        if not self.is_world_process_zero():
+            return
+        self.hub_model_id = publish.preflight(
+            self.args.hub_model_id or repo_name(Path(self.args.output_dir)),
+            token=token or self.args.hub_token,
+            private=self.args.hub_private_repo if private is None else private,
+            revision=self.args.hub_revision,
+            create=True,
+        )
+        self.push_in_progress = None
+
+    def push_to_hub(
+        self,
+        commit_message: str | None = "End of training",
+        blocking: bool = True,
+        token: str | None = None,
+        revision: str | None = None,
+        private: bool | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Save the model to ``output_dir`` and publish it from there as a release; call it on every process.
+
+        Args:
+            commit_message: first line of the commit.
+            blocking: wait for the upload.
+            token: in place of ``hub_token``.
+            revision: the branch, in place of ``hub_revision``.
+            private: in place of ``hub_private_repo``.
+            **kwargs: tags: for the card; results: more result files for it.
+
+        Returns:
+            The commit, or its future if not `blocking`; None on other processes than the first.
+
+        Raises:
+            PushFailed: one line that names the folder of the model and the command to retry.
+        """
+        self.callback_handler.on_push_begin(self.args, self.state, self.control)
+        token = token or self.args.hub_token
+        if self.hub_model_id is None:
+            self.init_hf_repo(token=token, private=private)
+        self.save_model(_internal_call=True)
+        if not self.is_world_process_zero():
+            return None
+        self._finish_current_push()
+        tags = kwargs.pop("tags", None) or []
+        settings = {
+            "message": commit_message, "token": token, "revision": revision or self.args.hub_revision,
+            "private": self.args.hub_private_repo if private is None else private,
+            "tags": [tags] if isinstance(tags, str) else tags, "results": kwargs.pop("results", ()),
+        }  # fmt: skip
+
+        def push() -> CommitInfo:
+            return publish.push(self.args.output_dir, self.hub_model_id, **settings)[0]
+
+        return push() if blocking else run_as_future(push)
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        if not self.is_world_process_zero() or self.args.hub_strategy == HubStrategy.END:
+            return
+        busy = self.push_in_progress is not None and not self.push_in_progress.is_done()
+        if busy and not self.args.hub_always_push:
+            return
+        self.callback_handler.on_push_begin(self.args, self.state, self.control)
+        # A copy: the checkpoint may be removed while it is on its way.
+        copy = Path(tempfile.mkdtemp(prefix="robustcse-")) / Path(checkpoint_folder).name
+        shutil.copytree(checkpoint_folder, copy)
+        job = run_as_future(self._push_copy, copy, self.state.global_step)  # one after the other
+        if busy:
+            self.push_in_progress.jobs.append(job)
+        else:
+            self.push_in_progress = PushInProgress([job])
+
+    def _push_copy(self, checkpoint: Path, step: int) -> None:
+        """Push a checkpoint while training goes on, which a failure must not end."""
+        args = self.args
+        settings = {"private": args.hub_private_repo, "revision": args.hub_revision, "token": args.hub_token}
+        settings["message"] = f"Training in progress, step {step}"
+        try:
+            release = publish.build_release(
+                checkpoint, checkpoint.parent / "release", repo_id=self.hub_model_id, token=args.hub_token
+            )
+            publish.upload(release.folder, self.hub_model_id, **settings)
+            if args.hub_strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
+                last = args.hub_strategy == HubStrategy.CHECKPOINT
+                name = "last-checkpoint" if last else checkpoint.name
+                publish.push_states(checkpoint, self.hub_model_id, name=name, replace=last, **settings)
+        except (UserError, PushFailed) as error:
+            reason = str(error).split("; ")[0]
+            print(f"warning: the checkpoint of step {step} was not pushed: {reason}", file=sys.stderr, flush=True)
+        finally:
+            shutil.rmtree(checkpoint.parent, ignore_errors=True)
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         """The stock sampler; lengths that it sorts by are read once, where a column of a data set reads row by row."""

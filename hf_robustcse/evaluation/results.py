@@ -24,8 +24,8 @@ _PACKAGES = (
     "scipy",
     "numpy",
 )
-_SECRET_NAME = re.compile(r"(token|password|secret|api[_-]?key)$", re.IGNORECASE)
-_SECRET_VALUE = re.compile(r"hf_[A-Za-z0-9]{20,}")
+SECRET_NAME = re.compile(r"(token|password|secret|api[_-]?key)$", re.IGNORECASE)
+SECRET_VALUE = re.compile(r"hf_[A-Za-z0-9]{20,}")
 
 
 def library_versions() -> dict[str, str | None]:
@@ -44,13 +44,13 @@ def command_line(argv: Sequence[str]) -> str:
     words, hide = [], False
     for word in argv:
         name, equals, _ = word.partition("=")
-        secret = word.startswith("-") and _SECRET_NAME.search(name) is not None
+        secret = word.startswith("-") and SECRET_NAME.search(name) is not None
         if hide and not word.startswith("-"):
             word = "***"
         elif secret and equals:
             word = f"{name}=***"
         hide = secret and not equals
-        words.append(_SECRET_VALUE.sub("***", word))
+        words.append(SECRET_VALUE.sub("***", word))
     return shlex.join(words)
 
 
