@@ -10,6 +10,8 @@ from hf_robustcse.errors import Parser, command
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("hf_robustcse.report", "results.json files into one table: Markdown, CSV and a page"),
+    "encode": ("hf_robustcse.deploy.encode", "embeddings of a large file, in constant memory and several processes"),
+    "export": ("hf_robustcse.deploy.export", "a checkpoint as ONNX, float and int8, compared with torch"),
     "prefetch": ("hf_robustcse.prefetch", "fetch evaluation data and models into a folder, to work without a network"),
 }
 """Command -> the module that holds it, and its line of help."""

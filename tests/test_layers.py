@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parents[1] / "hf_robustcse"
 ROOMS = [
     "errors", "files", "functional", "distributed", "modules", "perturb", "encoder", "mlm", "synonyms", "layout",
     "methods", "losses", "model", "data", "evaluation", "attacks", "sentence_transformer", "trainer", "runs",
-    "ablation", "finetune", "attack_runs", "prefetch", "report", "cli",
+    "ablation", "finetune", "attack_runs", "prefetch", "report", "deploy", "cli",
 ]  # fmt: skip
 
 
