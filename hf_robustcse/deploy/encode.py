@@ -1,8 +1,10 @@
 """`hf-robustcse encode`: the embeddings of a file of any size, in constant memory.
 
 The text is read twice: once to count the rows and check every line, so that a bad one is named before hours of work,
-and once to encode. Several processes are sentence-transformers' own pool, given one block of rows after the other.
-Row i of the output is row i of the input: a blank line is embedded as the empty text.
+and once to encode. Row i of the output is row i of the input: a blank line is embedded as the empty text.
+
+With several processes each loads the model itself. Sentence-transformers' own pool pickles it instead, which fails for
+a model that has returned hidden states (transformers leaves a local function in it), and takes a list, not a stream.
 """
 
 from __future__ import annotations
@@ -11,11 +13,16 @@ import argparse
 import hashlib
 import itertools
 import json
+import multiprocessing
 import os
 import shutil
 import signal
+import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -33,7 +40,7 @@ from hf_robustcse.evaluation.embedders import load_embedder
 from hf_robustcse.evaluation.sts import check_finite
 from hf_robustcse.files import write_json
 
-BLOCK_ROWS = 8192
+BLOCK_ROWS = 4096
 """Rows that are held in memory at a time, and of a row group of Parquet."""
 
 DTYPES = ("float32", "float16")
@@ -64,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--file_name", help=f"with --backend onnx: which graph (default: {DEFAULT_FILE})")
     parser.add_argument("--device", help="such as cpu or cuda:1 (default: a GPU if there is one)")
     parser.add_argument(
-        "--shard_rows", type=int, default=8 * BLOCK_ROWS, help="rows of a shard of a folder (default: %(default)s)"
+        "--shard_rows", type=int, default=65_536, help="rows of a shard of a folder (default: %(default)s)"
     )
     parser.add_argument("--overwrite", action="store_true", help="replace the output if it is there")
 
@@ -146,7 +153,7 @@ def encode_file(
     normalize: bool = False,
     onnx_file: str | None = None,
     device: str | None = None,
-    shard_rows: int = 8 * BLOCK_ROWS,
+    shard_rows: int = 65_536,
     overwrite: bool = False,
 ) -> dict[str, int]:
     """Write the embeddings of every row of a file, equal to `SentenceTransformer.encode` of its texts up to rounding.
@@ -188,11 +195,8 @@ def encode_file(
     if kind != "folder" and target.exists() and not overwrite:
         raise UserError(f"--output {output} exists: add --overwrite to replace it, or name another")
     rows, blank, digest = _look_through(source, text_column)
-    model = (
-        load_onnx(model_name_or_path, onnx_file)
-        if onnx_file
-        else load_embedder(str(model_name_or_path), device=device).model
-    )
+    how = {"batch_size": batch_size, "normalize_embeddings": normalize, "show_progress_bar": False}
+    model = _load(model_name_or_path, onnx_file, device)
     width = int(model.encode("dimension", show_progress_bar=False).shape[0])
     shards = [(target, range(rows))]
     if kind == "folder":
@@ -210,30 +214,24 @@ def encode_file(
         ]
     wanted = [(path, its) for path, its in shards if kind != "folder" or not path.exists()]
     encoded = sum(len(its) for _, its in wanted)
-    texts, position = stream_texts(source, text_column), 0
-    # Eight chunks for each process in a block: few idle at its end, and each chunk still sorts its texts by length.
-    chunk = max(batch_size, -(-BLOCK_ROWS // (8 * num_processes)))
+    blocks = _blocks(source, text_column, wanted)
+    if num_processes > 1:
+        del model  # each process has its own
+        mapped = _map_in_processes(blocks, num_processes, (model_name_or_path, onnx_file, device), how)
+    else:
+        mapped = ((block, model.encode(block, **how)) for block in blocks)
     with (
-        _pool(model, num_processes if wanted else 1, device) as pool,
+        closing(mapped),
         tqdm(total=rows, initial=rows - encoded, unit=" rows", desc="encoding", mininterval=0.5, disable=None) as bar,
     ):
         for path, its in wanted:
-            for _ in itertools.islice(texts, its.start - position):
-                pass
             with _part_of(path) as part, _writer(part, kind, len(its), width, dtype) as writer:
                 for start in range(its.start, its.stop, BLOCK_ROWS):
-                    count = min(BLOCK_ROWS, its.stop - start)
-                    block = list(itertools.islice(texts, count))
-                    if len(block) < count:
-                        raise UserError(f"{source} became shorter while it was read: start again")
-                    embeddings = model.encode(
-                        block, batch_size=batch_size, normalize_embeddings=normalize, show_progress_bar=False,
-                        pool=pool, chunk_size=chunk,
-                    ).astype(dtype)  # fmt: skip
+                    block, embeddings = next(mapped)
+                    embeddings = embeddings.astype(dtype)
                     check_finite(embeddings, block, f"the model {model_name_or_path} in {dtype}")
                     writer.write(start, block, embeddings)
-                    bar.update(count)
-            position = its.stop
+                    bar.update(len(block))
     if kind == "folder":
         write_json(target / STATE, {**about, "complete": True})
     return {"rows": rows, "blank": blank, "dimension": width, "encoded": encoded}
@@ -268,7 +266,8 @@ def _claim(folder: Path, about: dict[str, Any], overwrite: bool) -> None:
                 changed = ["model"]
             if changed:
                 raise UserError(
-                    f"--output {folder} holds embeddings of another {', '.join(changed)}: add --overwrite, or name another"
+                    f"--output {folder} holds embeddings of another {', '.join(changed)}: "
+                    "add --overwrite, or name another"
                 )
             return
         shutil.rmtree(folder)
@@ -279,31 +278,76 @@ def _claim(folder: Path, about: dict[str, Any], overwrite: bool) -> None:
     write_json(folder / STATE, {**about, "complete": False})
 
 
-@contextmanager
-def _pool(model: SentenceTransformer, processes: int, device: str | None) -> Iterator[dict[str, Any] | None]:
-    """Sentence-transformers' pool of worker processes, or None for a single one."""
-    if processes == 1:
-        yield None
-        return
-    if device is not None:
-        devices = [device] * processes
-    elif torch.cuda.is_available() and model.device.type == "cuda":
-        devices = [f"cuda:{number % torch.cuda.device_count()}" for number in range(processes)]
-    else:
-        devices = ["cpu"] * processes
+def _load(model_name_or_path: str, onnx_file: str | None, device: str | None) -> SentenceTransformer:
+    if onnx_file:
+        return load_onnx(model_name_or_path, onnx_file)
+    return load_embedder(model_name_or_path, device=device).model
+
+
+def _blocks(source: str | Path, text_column: str | None, shards: list[tuple[Path, range]]) -> Iterator[list[str]]:
+    """The texts of some ranges of rows, in blocks that do not reach from one range into the next."""
+    texts, position = stream_texts(source, text_column), 0
+    for _, rows in shards:
+        for _ in itertools.islice(texts, rows.start - position):
+            pass
+        position = rows.stop
+        for start in range(rows.start, rows.stop, BLOCK_ROWS):
+            count = min(BLOCK_ROWS, rows.stop - start)
+            block = list(itertools.islice(texts, count))
+            if len(block) < count:
+                raise UserError(f"{source} became shorter while it was read: start again")
+            yield block
+
+
+_worker_model: SentenceTransformer | None = None
+
+
+def _start_worker(devices: Any, model_name_or_path: str, onnx_file: str | None) -> None:
+    """Load the model in a worker process, which ends with its parent, however that ends."""
+    global _worker_model
+    parent = multiprocessing.parent_process()
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    _worker_model = _load(model_name_or_path, onnx_file, devices.get())
+
+
+def _encode_in_worker(block: list[str], how: dict[str, Any]) -> np.ndarray:
+    return _worker_model.encode(block, **how)
+
+
+def _map_in_processes(
+    blocks: Iterator[list[str]], processes: int, load: tuple[str, str | None, str | None], how: dict[str, Any]
+) -> Iterator[tuple[list[str], np.ndarray]]:
+    """Each block with its embeddings, in order; two blocks for each process are under way at a time."""
+    name, onnx_file, device = load
+    context = multiprocessing.get_context("spawn")
+    devices = context.Queue()
+    gpus = 0 if device or onnx_file else torch.cuda.device_count()
+    for number in range(processes):
+        devices.put(f"cuda:{number % gpus}" if gpus else device)
     # The workers read this when they start; without it each takes all cores.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     before = os.environ.get("OMP_NUM_THREADS")
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // processes)))
+    pool = ProcessPoolExecutor(processes, context, _start_worker, (devices, name, onnx_file))
     try:
-        pool = model.start_multi_process_pool(devices)
+        under_way: deque[tuple[list[str], Future[np.ndarray]]] = deque()
+        for block in blocks:
+            under_way.append((block, pool.submit(_encode_in_worker, block, how)))
+            if len(under_way) >= 2 * processes:
+                block, future = under_way.popleft()
+                yield block, future.result()
+        while under_way:
+            block, future = under_way.popleft()
+            yield block, future.result()
+    except BrokenProcessPool:
+        raise UserError(
+            "a worker process died, perhaps for lack of memory: use fewer --num_processes or a smaller --batch_size"
+        ) from None
     finally:
+        pool.shutdown(cancel_futures=True)
         if before is None:
             del os.environ["OMP_NUM_THREADS"]
-    try:
-        yield pool
-    finally:
-        model.stop_multi_process_pool(pool)
 
 
 class _Writer(Protocol):

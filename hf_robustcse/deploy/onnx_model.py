@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import InputModule
 from sentence_transformers.sentence_transformer import modules as module_types
 from transformers import AutoTokenizer
 
@@ -41,7 +40,7 @@ def require_onnx(*packages: str) -> None:
             raise UserError(f'{package} is not installed: pip install "hf_robustcse[onnx]"') from None
 
 
-class OnnxTransformer(InputModule):
+class OnnxTransformer(module_types.InputModule):
     """The first module of a SentenceTransformer: tokenizer and ONNX graph.
 
     The session is opened at the first batch, in the process that uses it, with as many threads as torch has there.
@@ -81,9 +80,8 @@ class OnnxTransformer(InputModule):
                     self.path, options, providers=onnxruntime.get_available_providers()
                 )
             except Exception as error:  # onnxruntime's exceptions share no public base
-                raise UserError(
-                    f"{self.path}: onnxruntime cannot read it ({' '.join(str(error).split())[:300]})"
-                ) from None
+                reason = " ".join(str(error).split())[:300]
+                raise UserError(f"{self.path}: onnxruntime cannot read it ({reason})") from None
         return self._session
 
     def preprocess(self, inputs: list[str], prompt: str | None = None, **kwargs: Any) -> dict[str, torch.Tensor]:
