@@ -40,7 +40,7 @@ from hf_robustcse.evaluation.embedders import load_embedder
 from hf_robustcse.evaluation.sts import check_finite
 from hf_robustcse.files import write_json
 
-BLOCK_ROWS = 4096
+BLOCK_ROWS = 1024
 """Rows that are held in memory at a time, and of a row group of Parquet."""
 
 DTYPES = ("float32", "float16")
@@ -329,6 +329,7 @@ def _map_in_processes(
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     before = os.environ.get("OMP_NUM_THREADS")
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // processes)))
+    others = multiprocessing.active_children()
     pool = ProcessPoolExecutor(processes, context, _start_worker, (devices, name, onnx_file))
     try:
         under_way: deque[tuple[list[str], Future[np.ndarray]]] = deque()
@@ -345,7 +346,12 @@ def _map_in_processes(
             "a worker process died, perhaps for lack of memory: use fewer --num_processes or a smaller --batch_size"
         ) from None
     finally:
-        pool.shutdown(cancel_futures=True)
+        # Nothing that is under way now is wanted, and a block may take minutes.
+        workers = [child for child in multiprocessing.active_children() if child not in others]
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in workers:
+            worker.terminate()
+            worker.join()
         if before is None:
             del os.environ["OMP_NUM_THREADS"]
 
