@@ -33,10 +33,11 @@ def dev_set() -> StsData:
 
 
 def save(encoder: Path, folder: Path, **options: object) -> Path:
-    model = RobustCSEModel.from_encoder(encoder, **options)
-    if encoder.name == "bert":  # as the tokenizer of a real BERT
-        model.tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
-    model.save_pretrained(folder)
+    RobustCSEModel.from_encoder(encoder, **options).save_pretrained(folder)
+    if encoder.name == "bert":  # the tokenizer of a real BERT gives token types
+        path = folder / "tokenizer_config.json"
+        names = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
+        path.write_text(json.dumps({**json.loads(path.read_text()), **names}))
     return folder
 
 
