@@ -209,6 +209,29 @@ def load_corpus(
     return Corpus(datasets.Dataset(table, fingerprint=digest[:32]), len(columns), report)
 
 
+def stream_texts(source: str | Path, text_column: str | None = None) -> Iterator[str]:
+    """The text of every row of a file or folder, one at a time and in order: blank rows and duplicates stay.
+
+    Args:
+        source: as in `load_corpus`, but no Hub data set.
+        text_column: the column that holds the text; None takes the only one, or `text` or `sentence`.
+
+    Yields:
+        Texts without white space at their ends; an empty string for a blank row.
+
+    Raises:
+        UserError: at once if the source does not exist or the column is unclear; a malformed row when the iteration
+            gets there (the message names file and line).
+    """
+    files = _find_files(str(source))
+    if files is None:
+        raise UserError(f"{source}: no such file or folder; check the path")
+    columns = _agreed_columns(str(source), files, [text_column] if text_column else None)
+    if len(columns) > 1:
+        raise UserError(f"{source}: the columns are {', '.join(map(repr, columns))}; name one with --text_column")
+    return (text.strip() for file in files for (text,) in _read_rows(file, columns))
+
+
 def text_hash(text: str) -> int:
     """A hash of a sentence that is the same in every process and on every machine.
 

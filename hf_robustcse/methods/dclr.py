@@ -97,7 +97,7 @@ class DCLR(Method):
             metadata={
                 "outside": True,
                 "help": "C: folder or Hub id of a SentenceTransformer or an AutoModel, or self, the model itself "
-                "(default: none, no instance weighting; paper: an unsupervised SimCSE model)."
+                "(default: none, no instance weighting; paper: an unsupervised SimCSE model).",
             },
         )
         dclr_complement_pooling: Literal["cls", "mean"] = dataclasses.field(

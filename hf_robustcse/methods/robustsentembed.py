@@ -112,7 +112,7 @@ class RobustSentEmbed(Method):
             metadata={
                 "outside": True,
                 "help": "Folder or Hub id of a masked language model with the encoder's vocabulary (default: the "
-                "checkpoint that the encoder comes from); frozen, not saved."
+                "checkpoint that the encoder comes from); frozen, not saved.",
             },
         )
         rse_mask_rate: float = dataclasses.field(

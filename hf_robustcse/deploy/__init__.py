@@ -1,0 +1,1 @@
+"""From a trained checkpoint to a service: ONNX export, and encoding files that do not fit into memory."""
