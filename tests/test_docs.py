@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from hf_robustcse.methods import METHODS
 RESULTS = ROOT / "benchmarks" / "results"
 COMING = {f"docs/{name}.md" for name in ("publishing", "deployment", "demo", "importing")}
 ATTACKS = ("textfooler", "textbugger", "pwws", "bae", "bert-attack")
+ATTACKED = ("simcse", "vadv", "robustsentembed", "dclr")
 CLASSIFICATION = ("MR", "SNLI", "MNLI_mismatched", "IMDB")
 
 
@@ -70,70 +72,107 @@ def test_every_page_is_in_a_table_of_contents():
     assert {page for page in PAGES if page not in ("README.md", "docs/index.md")} - listed == set()
 
 
-def test_the_figures_of_the_methods():
-    """results.md, README.md and the page of each method agree with the sweep."""
-    cells, before = result("methods_wiki_embedded")["cells"], result("untrained_embedded_first-last")["tasks"]
-    geometry = [f"{before['geometry']['alignment']:.3f}", f"{before['geometry']['uniformity']:.2f}"]
-
-    def row(tasks: dict, names: tuple[str, ...]) -> list[str]:
-        end = tasks["stsb_dev"]
-        return [mean_std(tasks[name]["spearman"]) for name in names] + [
-            f"{end['alignment']['mean']:.3f}", f"{end['uniformity']['mean']:.2f}",
-        ]  # fmt: skip
-
-    whole, short = ("stsb_dev", "sts12", "sts13", "sts15", "stsb", "sickr"), ("stsb_dev", "stsb", "sickr")
-    untrained = {key.lower(): f"{task['spearman']:.2f}" for key, task in before.items() if "spearman" in task}
-    expected = [["untrained", *(untrained[name] for name in whole), *geometry]]
-    expected += [[f"`{name}`", *row(cell["tasks"], whole)] for name, cell in cells.items()]
-    rows = table_rows("docs/results.md")
-    assert len(cells) == 9 and all(line in rows for line in expected)
-    for name in METHODS:
-        rows = table_rows(f"docs/methods/{name}.md")
-        assert ["untrained", *(untrained[task] for task in short), *geometry] in rows, name
-        assert [f"`{name}`", *row(cells[name]["tasks"], short)] in rows, name
-        assert [f"`{name}`", *row(cells[name]["tasks"], ("stsb", "sickr"))[:2]] in [
-            line[:3] for line in table_rows("README.md")
-        ], name
+def sweep_row(tasks: dict, names: tuple[str, ...]) -> list[str]:
+    """Scores on sets, alignment and uniformity of a method in the sweep."""
+    dev = tasks["stsb_dev"]
+    scores = [mean_std(tasks[name]["spearman"]) for name in names]
+    return [*scores, f"{dev['alignment']['mean']:.3f}", f"{dev['uniformity']['mean']:.2f}"]
 
 
-def test_the_figures_of_the_attacks():
-    rows, overall = table_rows("docs/results.md"), {}
-    names = {"MR": "MR", "SNLI": "SNLI", "MNLI_mismatched": "MNLI-mm", "IMDB": "IMDB"}
-    for method in ("simcse", "vadv", "robustsentembed", "dclr"):
-        attacked = result(f"attacks_embedded_{method}")["attacks"]
-        for task, name in (*names.items(), ("STSB", "AdvSTS-B"), ("SICKR", "AdvSICK-R")):
-            figures = [f"{attacked[task][attack]['success_rate']:.1f}" for attack in ATTACKS]
-            found = next(line for line in rows if line[:2] == [name, f"`{method}`"])
-            assert found[3:] == [str(attacked[task]["pwws"]["attempted"]), *figures], (name, method)
-        cells = [attacked[task][attack] for task in CLASSIFICATION for attack in ATTACKS]
-        overall[method] = 100 * sum(cell["succeeded"] for cell in cells) / sum(cell["attempted"] for cell in cells)
-        short = next(line for line in table_rows("README.md") if line[0] == f"`{method}`")
-        assert short[4] == f"{overall[method]:.1f} %"
-    text = " ".join(PAGES["docs/results.md"].read_text(encoding="utf-8").split())
-    assert "succeed on {simcse:.1f} % of".format(**overall) in text
-    assert "{vadv:.1f} for `vadv`, {robustsentembed:.1f} for `robustsentembed`".format(**overall) in text
+def untrained_row(names: tuple[str, ...]) -> list[str]:
+    tasks = {key.lower(): task for key, task in result("untrained_embedded_first-last")["tasks"].items()}
+    geometry = tasks["geometry"]
+    scores = [f"{tasks[name]['spearman']:.2f}" for name in names]
+    return ["untrained", *scores, f"{geometry['alignment']:.3f}", f"{geometry['uniformity']:.2f}"]
 
 
-def test_the_figures_of_the_encoder_that_was_not_trained():
-    rows = table_rows("docs/results.md")
-    for name, label in (("mean", "mean, as published"), ("cls", "[CLS]"), ("first-last", "first-last")):
+def wiki_rows() -> Iterator[list[str]]:
+    """600 steps of simcse and vadv."""
+    before = {}
+    for name, label in (("simcse", "`simcse`"), ("vadv", "`vadv`, default options")):
+        found = result(f"embedded_wiki_{name}")
+        before = found["before"]
+        scores = [found["tasks"][task] for task in ("stsb_dev", "stsb")]
+        yield [label, *(f"{score['spearman']:.2f} ± {score['spearman_std']:.2f}" for score in scores)]
+    test = result("untrained_embedded_first-last")["tasks"]["STSB"]
+    yield ["untrained, first-last", f"{before['stsb_dev']['spearman']:.2f}", f"{test['spearman']:.2f}"]
+
+
+def sweep_rows() -> Iterator[list[str]]:
+    """Six methods and three stacks."""
+    names = ("stsb_dev", "sts12", "sts13", "sts15", "stsb", "sickr")
+    yield untrained_row(names)
+    for name, cell in result("methods_wiki_embedded")["cells"].items():
+        yield [f"`{name}`", *sweep_row(cell["tasks"], names)]
+
+
+def pooling_rows() -> Iterator[list[str]]:
+    """all-MiniLM-L6-v2 under four poolings."""
+    labels = {
+        "mean": "mean, as published", "cls": "[CLS]", "first-last": "first-last",
+        "first-last-whitening": "first-last, whitened on the scored sentences",
+    }  # fmt: skip
+    for name, label in labels.items():
         tasks = result(f"sts_all-MiniLM-L6-v2_{name}")["tasks"]
         scores = [tasks[task]["spearman"] for task in ("STS12", "STS13", "STS15", "STSB", "SICKR")]
-        assert [label, *(f"{score:.2f}" for score in (*scores, sum(scores) / 5))] in rows
+        yield [label, *(f"{score:.2f}" for score in (*scores, sum(scores) / 5))]
 
 
-def test_the_figures_of_fine_tuning():
-    rows = {line[0]: line for line in table_rows("docs/results.md")}
-    for name, task, label in (
-        ("rte", "RTE", "RTE dev"),
-        ("cola", "CoLA", "CoLA dev"),
-        ("imdb", "IMDB", "IMDB, a part"),
+def fine_tuning_rows() -> Iterator[list[str]]:
+    """Eight tasks, as they are and perturbed."""
+    for file, task, label, metric in (
+        ("rte", "RTE", "RTE dev", "accuracy"),
+        ("cola", "CoLA", "CoLA dev", "Matthews"),
+        ("snli", "SNLI", "SNLI test, a sample", "accuracy"),
+        ("mnli", "MNLI", "MNLI matched, a sample", "accuracy"),
+        ("anli", "ANLI_dev", "ANLI dev, all rounds, trained on parts of SNLI and MNLI", "accuracy"),
+        ("squad", "SQuAD", "SQuAD, a part", "F1 / EM"),
+        ("dialogre", "DialogRE", "DialogRE test", "F1"),
+        ("imdb", "IMDB", "IMDB, a part", "accuracy"),
     ):
-        found = json.dumps(result(f"finetune_embedded_{name}"))
-        for figure in rows[label][2:4]:
-            assert any(
-                abs(float(figure) - float(number)) < 0.00501 for number in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", found)
-            ), (task, figure)
+        found = result(f"finetune_embedded_{file}")["tasks"][task]
+        keys = ("f1", "exact_match") if metric == "F1 / EM" else (metric.lower(),)
+        scores = [" / ".join(f"{one[key]:.2f}" for key in keys) for one in (found, found["robust"])]
+        yield [label, metric, *scores, f"{found['invariance']:.2f}", str(found["n"])]
+
+
+def attack_rows() -> Iterator[list[str]]:
+    """Five attacks on four methods and six tasks."""
+    labels = dict(zip(CLASSIFICATION, ("MR", "SNLI", "MNLI-mm", "IMDB"), strict=True))
+    for method in ATTACKED:
+        attacked = result(f"attacks_embedded_{method}")["attacks"]
+        for task, label in {**labels, "STSB": "AdvSTS-B", "SICKR": "AdvSICK-R"}.items():
+            cells = [attacked[task][attack] for attack in ATTACKS]
+            before = cells[0].get("accuracy_before", cells[0].get("spearman_before"))
+            counts = [f"{before:.1f}", str(cells[0]["attempted"])]
+            yield [label, f"`{method}`", *counts, *(f"{cell['success_rate']:.1f}" for cell in cells)]
+
+
+def test_every_figure_in_a_table_of_the_results_is_that_of_its_file():
+    made = [*wiki_rows(), *sweep_rows(), *pooling_rows(), *fine_tuning_rows(), *attack_rows()]
+    found = [row for row in table_rows("docs/results.md") if any(re.search(r"\d\.\d", cell) for cell in row)]
+    assert sorted(found) == sorted(made) and len(found) == 3 + 10 + 4 + 8 + 24
+
+
+def test_the_figures_in_the_readme_and_on_the_page_of_a_method():
+    cells, overall = result("methods_wiki_embedded")["cells"], {}
+    for method in ATTACKED:
+        attacked = result(f"attacks_embedded_{method}")["attacks"]
+        counts = [attacked[task][attack] for task in CLASSIFICATION for attack in ATTACKS]
+        overall[method] = 100 * sum(c["succeeded"] for c in counts) / sum(c["attempted"] for c in counts)
+    rows = table_rows("README.md")
+    untrained = untrained_row(("stsb", "sickr"))
+    assert [*untrained[:3], untrained[4], ""] in rows
+    for name in METHODS:
+        scores = sweep_row(cells[name]["tasks"], ("stsb", "sickr"))
+        attacks = f"{overall[name]:.1f} %" if name in overall else ""
+        assert [f"`{name}`", *scores[:2], scores[3], attacks] in rows, name
+        page, names = table_rows(f"docs/methods/{name}.md"), ("stsb_dev", "stsb", "sickr")
+        assert untrained_row(names) in page, name
+        assert [f"`{name}`", *sweep_row(cells[name]["tasks"], names)] in page, name
+    text = " ".join(PAGES["docs/results.md"].read_text(encoding="utf-8").split())
+    assert "succeed on {simcse:.1f} % of the attempted".format(**overall) in text
+    assert "{vadv:.1f} for `vadv`, {robustsentembed:.1f} for `robustsentembed`".format(**overall) in text
 
 
 @pytest.mark.parametrize("name", METHODS)
