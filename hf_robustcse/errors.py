@@ -22,7 +22,7 @@ class PushFailed(RuntimeError):
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose complaints are `UserError`s: one line, exit code 2."""
+    """An argument parser whose complaints become a `UserError`: one line, exit code 2."""
 
     def error(self, message: str) -> NoReturn:
         """Raise what argparse would print with its usage."""

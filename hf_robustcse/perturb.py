@@ -158,7 +158,7 @@ class TokenTable(nn.Module):
     The table is a buffer: saved, resumed, and the same on every process.
 
     Args:
-        tokens: |V|.
+        tokens: ``|V|``.
         width: e.
         start: its numbers are uniform in ``[-start, start] / sqrt(e)``.
     """

@@ -238,10 +238,11 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
     if given.variant not in VARIANTS:
         raise UserError(f"--variant must be one of {', '.join(VARIANTS)}, not {given.variant!r}")
     recipe = recipe_arguments(Path(given.recipe), given.variant) if given.recipe else []
-    embedded = parser.read(recipe + argv).model_name_or_path is None
+    own = options_of(argv, given.recipe)
+    embedded = parser.read(recipe + own).model_name_or_path is None
     if embedded and EMBEDDED_RECIPE.is_file():
         recipe = recipe_arguments(EMBEDDED_RECIPE, given.variant) + recipe
-    parsed = parser.make(parser.read(recipe + argv))
+    parsed = parser.make(parser.read(recipe + own))
     model, data, training, run = parsed[:4]
     used = build(model.method).options()
     for options in parsed[4:]:
@@ -252,6 +253,14 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
                 raise UserError(f"--{name} belongs to a method that --method {model.method} does not use")
     build(model.method, used)
     return Arguments(model, data, training, run, used, embedded, command_line(["run_unsup.py", *argv]), given.recipe)
+
+
+def options_of(argv: Sequence[str], recipe: str | None) -> list[str]:
+    """The command line without the name of its recipe, which a list at the end of the recipe would take for a value."""
+    words = list(argv)
+    if recipe:
+        words.remove(recipe)
+    return words
 
 
 def recipe_arguments(path: Path, variant: str) -> list[str]:

@@ -87,6 +87,7 @@ RECIPES = sorted((ROOT / "examples" / "recipes").glob("*.yaml"))
 def test_published_recipes_parse(recipe, variant, tmp_path):
     arguments = parse_arguments([str(recipe), "--variant", variant, "--output_dir", str(tmp_path)])
     assert recipe.stem.startswith(arguments.model.method.replace("_", "-"))
+    assert set(arguments.data.eval_tasks) <= {"stsb_dev", "sickr_dev"} and arguments.recipe == str(recipe)
     if recipe.stem == "dclr-bert-base":
         assert arguments.method_options["dclr_decoupled"] == (variant == "paper")
     if recipe.stem == "gs-infonce-bert-base":

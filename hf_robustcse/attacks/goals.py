@@ -50,7 +50,7 @@ class Untargeted:
 
 @dataclass(frozen=True)
 class Dissimilar:
-    """A similarity far from the gold one: score |predicted - gold|, reached at a distance.
+    """A similarity far from the gold one: score ``|predicted - gold|``, reached at a distance.
 
     On STS the gold score is on [0, 1]; without labels it is 1, the similarity of a text and itself, and the distance
     is 1 - threshold for `cos(x, x') <= threshold`.
@@ -64,7 +64,7 @@ class Dissimilar:
     distance: float = 0.5
 
     def score(self, answer: np.ndarray) -> float:
-        """|predicted - gold|; the answer is one similarity, negative ones count as 0."""
+        """``|predicted - gold|``; the answer is one similarity, negative ones count as 0."""
         return abs(self.prediction(answer) - self.gold)
 
     def reached(self, answer: np.ndarray) -> bool:

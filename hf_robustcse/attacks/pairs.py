@@ -1,8 +1,8 @@
 """AdvSTS and its kin: attacks on a sentence encoder itself, through the similarity of two texts.
 
 Scored pairs (STS-B, SICK-R): predicted and gold similarity are brought to [0, 1], and the attack edits one sentence to
-drive |predicted - gold| up to a distance. Without labels: a text against itself, changed until the encoder finds it no
-longer similar to what it was.
+drive ``|predicted - gold|`` up to a distance. Without labels: a text against itself, changed until the encoder finds it
+no longer similar to what it was.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def sts_examples(data: StsData, *, edit: str = "second", distance: float = 0.5) 
     Args:
         data: of `load_sts`; gold scores of 0 to 5, SICK's of 1 to 5, become 0 to 1.
         edit: one of `EDITS`. The other sentence is the victim's to read, and no constraint compares it.
-        distance: |predicted - gold| at which an attack has succeeded; 0.5 is TextAttack's rule for regression.
+        distance: ``|predicted - gold|`` at which an attack has succeeded; 0.5 is TextAttack's rule for regression.
 
     Raises:
         UserError: for an unknown `edit`, or a distance outside (0, 1].

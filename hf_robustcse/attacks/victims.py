@@ -288,7 +288,7 @@ class EncoderWithHead:
     Args:
         encode: texts -> (n, d) embeddings: an `Embedder`, or `SentenceTransformer.encode`.
         head: scikit-learn's `predict_proba`, or a torch module that gives logits. It reads u for one text, and
-            [u, v, |u - v|, u * v] for a pair, as SentEval does.
+            ``[u, v, |u - v|, u * v]`` for a pair, as SentEval does.
     """
 
     batch_size = 4096

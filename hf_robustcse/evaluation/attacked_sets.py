@@ -140,7 +140,7 @@ class AttackedPairs:
         name: of its folder.
         before: n pairs as they were, with the gold similarity in [0, 1].
         after: n pairs as the attack left them.
-        distance: (n,) what |similarity - gold| had to reach.
+        distance: (n,) what ``|similarity - gold|`` had to reach.
         succeeded: (n,) bool, whether the attack on its victim did.
         victim: that was attacked.
     """
@@ -215,7 +215,7 @@ def similarity_scores(before: np.ndarray, after: np.ndarray, gold: np.ndarray, *
 
     Returns:
         `spearman_before` and `spearman_after` (x 100; None for fewer than two pairs or gold scores that are all equal),
-        `distance_before` and `distance_after` (mean |similarity - gold|, negative cosines counted as 0), `n`.
+        `distance_before` and `distance_after` (mean ``|similarity - gold|``, negative cosines counted as 0), `n`.
     """
     record: dict[str, Any] = {}
     for when, cosines in (("before", before), ("after", after)):

@@ -3,7 +3,7 @@
 MR, CR, SUBJ and MPQA are one set each: 10-fold cross-validation, and within the training part of every fold 10 folds
 more that choose the L2 penalty. TREC and MRPC have a train and a test set: 10 folds of train choose the penalty, then
 all of train is fitted and test scored. SST2 has a dev set, which chooses it. A single sentence is represented by its
-embedding u, a pair of MRPC by [|u - v|, u * v]. Folds are stratified and shuffled with a seed.
+embedding u, a pair of MRPC by ``[|u - v|, u * v]``. Folds are stratified and shuffled with a seed.
 
 Where this departs from SentEval (Conneau & Kiela 2018, its released code):
 

@@ -45,6 +45,7 @@ from hf_robustcse.finetune.tasks import POOLED, SOURCES, TASKS, Split, Task, fin
 from hf_robustcse.runs import (
     EMBEDDED_ENCODER,
     OptionParser,
+    options_of,
     recipe_arguments,
     resume_point,
     run_seeds,
@@ -178,7 +179,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
     argv = list(sys.argv[1:] if argv is None else argv)
     parser = OptionParser([TaskArguments, FinetuningArguments])
     recipe = parser.read(argv).recipe
-    words = [*(recipe_arguments(Path(recipe), "paper") if recipe else []), *argv]
+    words = [*(recipe_arguments(Path(recipe), "paper") if recipe else []), *options_of(argv, recipe)]
     task, training = parser.make(parser.read(words))
     if task.task is None:
         raise UserError(f"--task is missing: one of {', '.join(TASKS)}")
