@@ -129,6 +129,8 @@ class Method(nn.Module):
     paper: ClassVar[Paper]
     head: ClassVar[str] = "tanh"
     """The projection head that the paper trains with, one of ``modules.HEADS``."""
+    outside: ClassVar[tuple[str, ...]] = ()
+    """The options that name a file or a model outside the checkpoint."""
     contrastive: ClassVar[bool] = True
     """Whether the in-batch InfoNCE loss is part of the method."""
 
@@ -235,13 +237,12 @@ class Stack(nn.Module):
 
     @property
     def outside(self) -> dict[str, str]:
-        """The options that name a file or a model outside the checkpoint (metadata ``outside``), where they are set.
+        """The options that name a file or a model outside the checkpoint (`Method.outside`), where they are set.
 
         A checkpoint records them, but one from elsewhere must not choose what is read here: those that the user has
         not named again are `unconfirmed`, and training with them is refused.
         """
-        fields = [(f, m.options) for m in self.methods.values() for f in dataclasses.fields(m.options)]
-        named = {f.name: getattr(options, f.name) for f, options in fields if f.metadata.get("outside")}
+        named = {option: getattr(m.options, option) for m in self.methods.values() for option in m.outside}
         return {name: value for name, value in named.items() if value not in (None, "self")}
 
     def check_confirmed(self) -> None:

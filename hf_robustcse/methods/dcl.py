@@ -46,6 +46,7 @@ class DCL(Method):
     """
 
     name = "dcl"
+    outside = ("dcl_wordlist",)
     head = "none"
     contrastive = False
     paper = Paper(
@@ -101,7 +102,7 @@ class DCL(Method):
             },
         )
         dcl_wordlist: str | None = dataclasses.field(
-            default=None, metadata={"outside": True, "help": "File with tab-separated synonyms on each line."}
+            default=None, metadata={"help": "File with tab-separated synonyms on each line."}
         )
         dcl_rate: float = dataclasses.field(
             default=0.3, metadata={"help": "Share of the words with a synonym that are replaced (open)."}

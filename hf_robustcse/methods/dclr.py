@@ -39,6 +39,7 @@ class DCLR(Method):
     """
 
     name = "dclr"
+    outside = ("dclr_complement",)
     head = "tanh"
     paper = Paper(
         title="Debiased Contrastive Learning of Unsupervised Sentence Representations",
@@ -95,7 +96,6 @@ class DCLR(Method):
         dclr_complement: str | None = dataclasses.field(
             default=None,
             metadata={
-                "outside": True,
                 "help": "C: folder or Hub id of a SentenceTransformer or an AutoModel, or self, the model itself "
                 "(default: none, no instance weighting; paper: an unsupervised SimCSE model).",
             },

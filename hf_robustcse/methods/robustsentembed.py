@@ -51,6 +51,7 @@ class RobustSentEmbed(Method):
     """
 
     name = "robustsentembed"
+    outside = ("rse_generator",)
     head = "mlp"
     paper = Paper(
         title="RobustSentEmbed: Robust Sentence Embeddings Using Adversarial Self-Supervised Contrastive Learning",
@@ -110,7 +111,6 @@ class RobustSentEmbed(Method):
         rse_generator: str | None = dataclasses.field(
             default=None,
             metadata={
-                "outside": True,
                 "help": "Folder or Hub id of a masked language model with the encoder's vocabulary (default: the "
                 "checkpoint that the encoder comes from); frozen, not saved.",
             },
