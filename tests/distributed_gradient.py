@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import torch
@@ -21,20 +22,20 @@ def gradients(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> dict[s
     return {f"grad {name}": grad for name, grad in named.items()} | {f"term {k}": v.detach() for k, v in out.items()}
 
 
-def load(folder: str, dtype: torch.dtype) -> RobustCSEModel:
-    """The model of the test, in training mode."""
-    return RobustCSEModel.from_pretrained(folder, dropout=0.0).to(dtype).train()
+def load(folder: str, dtype: torch.dtype, named: dict[str, str]) -> RobustCSEModel:
+    """The model of the test, in training mode; `named` are the options that name something outside the checkpoint."""
+    return RobustCSEModel.from_pretrained(folder, method_options=named, dropout=0.0).to(dtype).train()
 
 
 if __name__ == "__main__":
-    folder, data, result, dtype = sys.argv[1:]
+    folder, data, result, dtype, named = sys.argv[1:]
     state = PartialState(cpu=True)
     batch = load_file(data)
     share = len(batch["input_ids"]) // state.num_processes
     mine = {k: v[state.process_index * share :][:share] for k, v in batch.items()}
     width = int(mine["attention_mask"].sum(-1).max())  # each process pads to its own longest sentence
     mine = {k: v[..., :width].contiguous() if k != "text_hash" else v for k, v in mine.items()}
-    model = DistributedDataParallel(load(folder, getattr(torch, dtype)))
+    model = DistributedDataParallel(load(folder, getattr(torch, dtype), json.loads(named)))
     found = gradients(model, mine)
     terms = {k: v for k, v in found.items() if k.startswith("term ")}
     for value in terms.values():  # the loss of a process is the mean over its own rows

@@ -74,9 +74,9 @@ def test_gradient_of_two_processes_is_that_of_one(case, bert, masked_lm, tmp_pat
     save_file(inputs, tmp_path / "batch.safetensors")
     # In float64: what is left is the algorithm, not the order of sums.
     launch(ROOT / "tests/distributed_gradient.py", tmp_path / "model", tmp_path / "batch.safetensors",
-           tmp_path / "two.safetensors", "float64")  # fmt: skip
+           tmp_path / "two.safetensors", "float64", json.dumps(model.method.outside))  # fmt: skip
     two = load_file(tmp_path / "two.safetensors")
-    one = gradients(load(str(tmp_path / "model"), torch.float64), inputs)
+    one = gradients(load(str(tmp_path / "model"), torch.float64, model.method.outside), inputs)
     assert one.keys() == two.keys()
     scale = max(value.norm() for name, value in one.items() if name.startswith("grad"))
     worst = max(
