@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from hf_robustcse import RobustCSEModel
 from hf_robustcse.evaluation.sts import TASKS as STS
@@ -89,6 +89,12 @@ def make_stand_ins(folder: Path) -> None:
     shutil.copytree(folder / "my-model", folder / "sentence-transformers" / "all-mpnet-base-v2")
     AutoModelForSequenceClassification.from_pretrained(encoder, num_labels=2).save_pretrained(folder / "my-classifier")
     AutoTokenizer.from_pretrained(encoder).save_pretrained(folder / "my-classifier")
+
+    for method in ("simcse", "vadv"):
+        RobustCSEModel.from_encoder(str(encoder), method=method).save_pretrained(folder / f"my-{method}")
+    released = folder / "princeton-nlp" / "unsup-simcse-bert-base-uncased"  # the head is in BERT's own pooler there
+    AutoModel.from_pretrained(encoder).save_pretrained(released)
+    AutoTokenizer.from_pretrained(encoder).save_pretrained(released)
 
     _write(folder / "sentences.txt", texts[:260])
     _write(folder / "triplets.csv", ["sent0,sent1,hard_neg", *(",".join(texts[i : i + 3]) for i in range(0, 240, 3))])
