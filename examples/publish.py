@@ -56,9 +56,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     from transformers.utils import logging
 
     from hf_robustcse.evaluation.results import command_line
+    from hf_robustcse.files import read_json
     from hf_robustcse.publish.folder import build_release
     from hf_robustcse.publish.hub import preflight, upload
-    from hf_robustcse.publish.scrub import read_json
     from hf_robustcse.publish.verify import verify
 
     logging.set_verbosity_error()

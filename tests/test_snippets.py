@@ -34,7 +34,15 @@ SHORT = {
 }
 """Part of a command -> the options appended to it; the last one given counts."""
 AS_THEY_ARE = ("--list", "--figure")  # commands that are short already
-SLOW = ("torchrun ", "publish.py", "--num_processes", "run_ablation.py vadv-lambda", "--seeds", "my-stack", "run_unsup.py --method vadv$")
+SLOW = (
+    "torchrun ",
+    "publish.py",
+    "--num_processes",
+    "run_ablation.py vadv-lambda",
+    "--seeds",
+    "my-stack",
+    "run_unsup.py --method vadv$",
+)
 """Part of a command, $ its end -> run by the slow test only."""
 MOST_NOT_RUN = 13
 

@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 from hf_robustcse import layout
 from hf_robustcse.cards.check import check_language, check_license, check_repo_id
 from hf_robustcse.errors import UserError
-from hf_robustcse.files import atomic_write_text, version_of, whole_folder, write_json
-from hf_robustcse.publish.scrub import Scrubber, read_json
+from hf_robustcse.files import atomic_write_text, read_json, version_of, whole_folder, write_json
+from hf_robustcse.publish.scrub import Scrubber
 from hf_robustcse.publish.verify import PAIR, SENTENCES, cosine, embed
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}

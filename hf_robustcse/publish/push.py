@@ -10,10 +10,10 @@ from pathlib import Path
 from huggingface_hub import CommitInfo
 
 from hf_robustcse.errors import PushFailed, UserError
-from hf_robustcse.files import write_json
+from hf_robustcse.files import read_json, write_json
 from hf_robustcse.publish.folder import Release, build_release
 from hf_robustcse.publish.hub import preflight, retry_command, upload
-from hf_robustcse.publish.scrub import Scrubber, read_json
+from hf_robustcse.publish.scrub import Scrubber
 from hf_robustcse.publish.verify import verify
 
 STATES_BRANCH = "checkpoints"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import re
 import shlex
@@ -15,7 +14,6 @@ from typing import Any
 
 import huggingface_hub
 
-from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.results import SECRET_NAME, SECRET_VALUE
 
 # Names that say nothing of a person or a machine, and that are words of their own.
@@ -154,15 +152,3 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(part)
     elif isinstance(value, str):
         yield value
-
-
-def read_json(path: Path) -> Any:
-    """A JSON file.
-
-    Raises:
-        UserError: if it is none.
-    """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} cannot be read as JSON: {error}") from error

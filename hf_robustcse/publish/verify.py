@@ -17,7 +17,7 @@ from transformers import AutoTokenizer
 from hf_robustcse import layout
 from hf_robustcse.encoder import SentenceEncoder, load_backbone
 from hf_robustcse.errors import UserError
-from hf_robustcse.publish.scrub import read_json
+from hf_robustcse.files import read_json
 
 PAIR = ("A man is playing a guitar.", "Someone is playing an instrument.")
 """Their cosine is recorded, and is on the card, so that whoever loads the model can see that it is the same."""

@@ -98,7 +98,7 @@ def change_json(path: Path, **values: object) -> None:
     ("pickle", "has no model.safetensors"),
     ("secret in the tokenizer", "tokenizer.json cannot be published: it holds an access token"),
     ("secret in the weights", "model.safetensors cannot be published: it holds an access token"),
-    ("broken record", "results.json cannot be read as JSON"),
+    ("broken record", "results.json is not JSON"),
 ])  # fmt: skip
 def test_what_cannot_be_published_is_refused_in_one_line(checkpoint, tmp_path, case, message):
     model = shutil.copytree(checkpoint, tmp_path / "model")
