@@ -329,7 +329,7 @@ def _map_in_processes(
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     before = os.environ.get("OMP_NUM_THREADS")
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // processes)))
-    others = multiprocessing.active_children()
+    others, finished = multiprocessing.active_children(), False
     pool = ProcessPoolExecutor(processes, context, _start_worker, (devices, name, onnx_file))
     try:
         under_way: deque[tuple[list[str], Future[np.ndarray]]] = deque()
@@ -341,17 +341,17 @@ def _map_in_processes(
         while under_way:
             block, future = under_way.popleft()
             yield block, future.result()
+        finished = True
     except BrokenProcessPool:
         raise UserError(
             "a worker process died, perhaps for lack of memory: use fewer --num_processes or a smaller --batch_size"
         ) from None
     finally:
-        # Nothing that is under way now is wanted, and a block may take minutes.
-        workers = [child for child in multiprocessing.active_children() if child not in others]
-        pool.shutdown(wait=False, cancel_futures=True)
-        for worker in workers:
-            worker.terminate()
-            worker.join()
+        if not finished:  # nothing that is under way is wanted now, and a block may take minutes
+            for worker in multiprocessing.active_children():
+                if worker not in others:
+                    worker.terminate()
+        pool.shutdown(cancel_futures=True)
         if before is None:
             del os.environ["OMP_NUM_THREADS"]
 

@@ -173,7 +173,8 @@ def command(*words: object) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_terminated_run_leaves_no_process_and_no_part(model, tmp_path):
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_run_leaves_no_process_and_no_half_file(how, model, tmp_path):
     (tmp_path / "texts.txt").write_text("".join(f"the dog sees book {n}\n" for n in range(400_000)))
     words = command("--model", model, "--input", tmp_path / "texts.txt", "--output", tmp_path / "out.npy")
     process = subprocess.Popen([*words, "--num_processes", "2"], start_new_session=True)
@@ -181,11 +182,17 @@ def test_a_terminated_run_leaves_no_process_and_no_part(model, tmp_path):
     while not (part.exists() and part.stat().st_size > 1000):
         assert process.poll() is None
         time.sleep(0.2)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 143
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt"]
-    with pytest.raises(ProcessLookupError):
-        os.killpg(process.pid, 0)
+    process.send_signal(how)
+    assert process.wait(60) == (143 if how is signal.SIGTERM else -signal.SIGKILL)
+    left = [part.name] if how is signal.SIGKILL else []  # which the next run replaces
+    assert sorted(path.name for path in tmp_path.iterdir()) == [*left, "texts.txt"]
+    for _ in range(100):
+        try:
+            os.killpg(process.pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.2)
+    raise AssertionError("a worker lives on")
 
 
 @pytest.mark.slow
