@@ -333,6 +333,7 @@ def _training(checkpoint: Checkpoint) -> Raw | None:
         ("seed of these weights", checkpoint.results.get("exported_seed")),
         ("checkpoint", _selection(selection)),
         ("precision", manifest.get("dtype")),
+        ("weights are stored as", _stored(manifest.get("release"))),
         ("hardware", _hardware(checkpoint)),
         ("seconds of training", training.get("seconds")),
         ("versions", ", ".join(f"{name} {version}" for name, version in versions.items() if version) or None),
@@ -356,6 +357,17 @@ def _selection(selection: dict[str, Any]) -> str | None:
         return None
     where = " ON A TEST SET" if selection.get("on_test_set") else ""
     return f"step {selection.get('step')}, chosen by {selection['metric']}{where}"
+
+
+def _stored(release: Any) -> str | None:
+    """How a release holds the weights, where that is less than they were scored with."""
+    weights = release.get("weights") if isinstance(release, dict) else None
+    if not isinstance(weights, dict) or not weights.get("max_abs_difference"):
+        return None
+    return (
+        f"{weights.get('dtype')}; the scores are those of the weights before, an entry of an embedding differs by "
+        f"{weights['max_abs_difference']:.4f} at most"
+    )
 
 
 def _hardware(checkpoint: Checkpoint) -> str | None:

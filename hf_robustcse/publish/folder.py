@@ -199,6 +199,7 @@ def _store(folder: Path, dtype: str | None) -> str:
             metadata = file.metadata()
         tensors = {name: _cast(name, value, DTYPES[dtype]) for name, value in load_file(path).items()}
         save_file(tensors, path, metadata=metadata)
+        path.chmod(0o644)
         if path in paths:
             total += sum(value.numel() * value.element_size() for value in tensors.values())
     index = folder / "model.safetensors.index.json"
