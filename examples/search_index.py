@@ -117,8 +117,8 @@ def build_index(folder: Path, args: Any) -> None:
         }
         write_json(new / ABOUT, about)
     print(
-        f"{about['rows']:,} texts: encoded in {about['encode_seconds']} s, indexed in {about['index_seconds']} s. Against "
-        f"an exact search ({about['exact_ms']:.2f} ms a query), over {about['queries']} queries:"
+        f"{about['rows']:,} texts: encoded in {about['encode_seconds']} s, indexed in {about['index_seconds']} s. "
+        f"Against an exact search ({about['exact_ms']:.2f} ms a query), over {about['queries']} queries:"
     )
     for breadth, result in about["expansion_search"].items():
         print(f"--expansion_search {breadth}: recall@10 {result['recall_at_10']:.4f}, {result['ms']:.2f} ms a query")
