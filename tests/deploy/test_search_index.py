@@ -31,7 +31,7 @@ def test_build_then_search(main, bert, tmp_path, capsys):
     (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     main(["--corpus", str(tmp_path / "texts.txt"), "--model", str(model), "--index_dir", str(index)])
     about = json.loads((index / "index.json").read_text())
-    assert about["rows"] == 400 and about["queries"] == 400 and about["recall_at_10"] > 0.9
+    assert about["rows"] == 400 and about["queries"] == 400 and about["expansion_search"]["256"]["recall_at_10"] > 0.95
     capsys.readouterr()
     main(["--index_dir", str(index), "--query", texts[7], "--top", "3"])
     lines = capsys.readouterr().out.splitlines()
