@@ -17,13 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from hf_robustcse.data import stream_texts
-from hf_robustcse.deploy.encode import encode_file
 from hf_robustcse.errors import Parser, UserError, command
-from hf_robustcse.evaluation.embedders import load_embedder
 from hf_robustcse.files import version_of, whole_folder, write_json
 
 TABLE, GRAPH, ABOUT = "texts.parquet", "index.usearch", "index.json"
@@ -54,6 +50,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         import usearch.index  # noqa: F401
     except ImportError:
         raise UserError('usearch is not installed: pip install "hf_robustcse[search]"') from None
+    from hf_robustcse.data import stream_texts  # here, as all that loads torch: help need not wait for it
+
     folder = Path(args.index_dir).expanduser()
     if args.top < 1:
         raise UserError(f"--top must be at least 1, not {args.top}")
@@ -74,7 +72,12 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def build_index(folder: Path, args: Any) -> None:
     """Encode the corpus, add every row to the graph, measure its recall, put the folder in its place."""
+    import pyarrow.parquet as pq
     from usearch.index import Index
+
+    from hf_robustcse.data import stream_texts
+    from hf_robustcse.deploy.encode import encode_file
+    from hf_robustcse.evaluation.embedders import load_embedder
 
     queries = list(stream_texts(args.recall_file, args.recall_column)) if args.recall_file else None
     with whole_folder(folder) as new:
@@ -151,7 +154,10 @@ def measure_recall(index: Any, vectors: np.ndarray, breadths: Sequence[int]) -> 
 
 def show(folder: Path, queries: list[str], args: Any) -> None:
     """Print the nearest texts of each query with their cosines."""
+    import pyarrow.parquet as pq
     from usearch.index import Index
+
+    from hf_robustcse.evaluation.embedders import load_embedder
 
     try:
         about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))

@@ -23,7 +23,7 @@ from transformers import (
 )
 
 from hf_robustcse import cli, convert
-from hf_robustcse.convert import map_keys
+from hf_robustcse.convert.checkpoint import map_keys
 from hf_robustcse.evaluation.sts import load_sts
 from hf_robustcse.model import RobustCSEModel
 

@@ -98,6 +98,8 @@ def build_release(
     for name, check_value in (("license", check_license), ("language", check_language)):
         if card and card.get(name):
             check_value(card[name])
+    if card and card.get("base_model"):
+        check_repo_id(card["base_model"], "--base_model")
     scrub = Scrubber(repo_id, (token,), (model, target))
     warnings: list[str] = []
     with whole_folder(target) as new:
