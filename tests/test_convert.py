@@ -22,7 +22,8 @@ from transformers import (
     ModernBertModel,
 )
 
-from hf_robustcse import cli, convert
+from hf_robustcse import cli
+from hf_robustcse.convert import checkpoint
 from hf_robustcse.convert.checkpoint import map_keys
 from hf_robustcse.evaluation.sts import load_sts
 from hf_robustcse.model import RobustCSEModel
@@ -136,13 +137,13 @@ def short_dev(monkeypatch):
     """The first 40 pairs of the embedded dev set, to save time."""
     whole = load_sts("embedded", None, "dev")
     short = dataclasses.replace(whole, subsets={name: pairs[:40] for name, pairs in whole.subsets.items()})
-    monkeypatch.setattr(convert, "load_sts", lambda *_: short)
+    monkeypatch.setattr(checkpoint, "load_sts", lambda *_: short)
 
 
 @pytest.mark.parametrize("how", ["bin", "old bin", "safetensors", "bin shards", "safetensors shards"])
 def test_every_kind_of_file_is_read(base, tmp_path, how):
     state = ForCL(base, "bert", Dense()).state_dict()
-    files, weights = convert.read_weights(str(save(tmp_path / "result", base, state, how=how)))
+    files, weights = checkpoint.read_weights(str(save(tmp_path / "result", base, state, how=how)))
     assert len(files) == 1 + ("shards" in how) and weights.keys() == {*state, "bert.embeddings.position_ids"}
     assert all(torch.equal(weights[key], value) for key, value in state.items())
 
