@@ -334,6 +334,10 @@ def test_what_is_refused(base, tmp_path, capsys):
     assert "nothing to import" in refused(capsys, tmp_path / "out", "--output_dir", tmp_path / "again")
     assert "there is no folder" in refused(capsys, tmp_path / "nowhere", "--output_dir", tmp_path / "x")
     assert "cannot be reached" in refused(capsys, "org/nowhere", "--output_dir", tmp_path / "x")
+    assert "no id of the Hub" in refused(capsys, "a b", "--output_dir", tmp_path / "x")
+    assert "is a file" in refused(capsys, tmp_path / "plain/config.json", "--output_dir", tmp_path / "x")
+    (tmp_path / "plain/modules.json").write_text("[]")
+    assert "sentence-transformers model already" in refused(capsys, tmp_path / "plain", "--output_dir", tmp_path / "x")
 
 
 def test_sts_b_where_it_is_at_hand(base, tmp_path, capsys):

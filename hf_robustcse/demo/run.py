@@ -89,6 +89,8 @@ def load(
     from hf_robustcse.runs import EMBEDDED_CORPUS, EMBEDDED_ENCODER
     from hf_robustcse.synonyms import read_word_list
 
+    if max_corpus < 2:
+        raise UserError(f"--max_corpus must be at least 2, not {max_corpus}: a search needs two sentences")
     resources = Resources(synonyms=synonyms, word_neighbours=word_neighbours)
     if synonyms != WORDNET:
         read_word_list(synonyms)  # complains now, not at a visitor's click
