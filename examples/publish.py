@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from hf_robustcse.evaluation.results import command_line
     from hf_robustcse.files import read_json
     from hf_robustcse.publish.folder import build_release
-    from hf_robustcse.publish.hub import preflight, upload
+    from hf_robustcse.publish.hub import check_names, preflight, upload
     from hf_robustcse.publish.verify import verify
 
     logging.set_verbosity_error()
@@ -66,11 +66,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     again = "python " + command_line(["examples/publish.py", *(sys.argv[1:] if argv is None else argv)])
     targets: dict[str, Path] = {}
     for model in options.model:
-        config = model / "robustcse" / "config.json"
-        method = str(read_json(config)["method"]).replace("+", "-") if config.is_file() else ""
+        path = model / "robustcse" / "config.json"
+        config = read_json(path) if path.is_file() else None
+        method = str(config.get("method")).replace("+", "-") if isinstance(config, dict) else ""
         repo_id = options.repo_id.replace("{method}", method).replace("{name}", model.absolute().name)
         if repo_id in targets:
             raise UserError(f"{targets[repo_id]} and {model} would both be {repo_id}: use {{method}} or {{name}}")
+        check_names(repo_id, options.revision, options.tag, options.collection)
         targets[repo_id] = model
     if not options.dry_run:  # all of them, before the first is made
         targets = {
@@ -84,12 +86,12 @@ def main(argv: Sequence[str] | None = None) -> None:
             folder = options.output_dir / name
         elif not options.output_dir and folder.resolve() == model.resolve():  # a release that is released again
             folder = folder.with_name(f"{folder.name}-2")
-        print(f"{model} -> {folder}", flush=True)
         about = {"license": options.license, "language": options.language, "base_model": options.base_model}
         release = build_release(
             model, folder, repo_id=repo_id, results=options.results, dtype=options.dtype, extra_tags=options.tags,
             card=about,
         )  # fmt: skip
+        print(f"{model} -> {folder}", flush=True)
         for warning in release.warnings:
             print(f"warning: {warning}", file=sys.stderr)
         checked = verify(folder)

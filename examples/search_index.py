@@ -17,13 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from hf_robustcse.data import stream_texts
-from hf_robustcse.deploy.encode import encode_file
 from hf_robustcse.errors import Parser, UserError, command
-from hf_robustcse.evaluation.embedders import load_embedder
 from hf_robustcse.files import version_of, whole_folder, write_json
 
 TABLE, GRAPH, ABOUT = "texts.parquet", "index.usearch", "index.json"
@@ -54,9 +50,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         import usearch.index  # noqa: F401
     except ImportError:
         raise UserError('usearch is not installed: pip install "hf_robustcse[search]"') from None
+    from hf_robustcse.data import stream_texts  # here, as all that loads torch: help need not wait for it
+
     folder = Path(args.index_dir).expanduser()
-    if args.top < 1:
-        raise UserError(f"--top must be at least 1, not {args.top}")
+    for option, least, most in (
+        ("top", 1, 10_000), ("connectivity", 2, 1024), ("expansion_add", 1, 100_000), ("expansion_search", 1, 100_000),
+    ):  # fmt: skip
+        if not least <= (value := getattr(args, option)) <= most:
+            raise UserError(f"--{option} must be between {least} and {most}, not {value}")
     if bool(args.corpus) != bool(args.model):
         raise UserError("to build an index give both --corpus and --model; to search leave both out")
     if args.corpus:
@@ -74,9 +75,16 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def build_index(folder: Path, args: Any) -> None:
     """Encode the corpus, add every row to the graph, measure its recall, put the folder in its place."""
+    import pyarrow.parquet as pq
     from usearch.index import Index
 
+    from hf_robustcse.data import stream_texts
+    from hf_robustcse.deploy.encode import encode_file
+    from hf_robustcse.evaluation.embedders import load_embedder
+
     queries = list(stream_texts(args.recall_file, args.recall_column)) if args.recall_file else None
+    if queries == []:
+        raise UserError(f"--recall_file {args.recall_file} has no rows")
     with whole_folder(folder) as new:
         new.mkdir()
         started = time.perf_counter()
@@ -151,14 +159,22 @@ def measure_recall(index: Any, vectors: np.ndarray, breadths: Sequence[int]) -> 
 
 def show(folder: Path, queries: list[str], args: Any) -> None:
     """Print the nearest texts of each query with their cosines."""
+    import pyarrow.parquet as pq
     from usearch.index import Index
 
+    from hf_robustcse.evaluation.embedders import load_embedder
+
     try:
-        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        model = json.loads((folder / ABOUT).read_text(encoding="utf-8"))["model"]
+    except (OSError, ValueError, KeyError, TypeError):
         raise UserError(f"--index_dir {folder} holds no index: build one with --corpus and --model") from None
-    index = Index.restore(str(folder / GRAPH), view=True, expansion_search=args.expansion_search)
-    vectors = load_embedder(about["model"])(queries)
+    if missing := [name for name in (GRAPH, TABLE) if not (folder / name).is_file()]:
+        raise UserError(f"--index_dir {folder} has no {missing[0]}: build the index again")
+    try:
+        index = Index.restore(str(folder / GRAPH), view=True, expansion_search=args.expansion_search)
+    except (ValueError, RuntimeError) as error:
+        raise UserError(f"{folder / GRAPH} cannot be read ({error}): build the index again") from None
+    vectors = load_embedder(model)(queries)
     texts = pq.read_table(folder / TABLE, columns=["text"], memory_map=True)["text"]
     for query, vector in zip(queries, vectors, strict=True):
         print(query)

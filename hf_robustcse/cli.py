@@ -12,8 +12,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "import": ("hf_robustcse.convert", "a released SimCSE, DCLR, GS-InfoNCE or DiffCSE checkpoint into our layout"),
     "report": ("hf_robustcse.report", "results.json files into one table: Markdown, CSV and a page"),
     "card": ("hf_robustcse.cards", "the model card of a model folder, or of a method, without the Hub"),
-    "encode": ("hf_robustcse.deploy.encode", "embeddings of a large file, in constant memory and several processes"),
-    "export": ("hf_robustcse.deploy.export", "a checkpoint as ONNX, float and int8, compared with torch"),
+    "encode": (
+        "hf_robustcse.deploy.encode_command",
+        "embeddings of a large file, in constant memory and several processes",
+    ),
+    "export": ("hf_robustcse.deploy.export_command", "a checkpoint as ONNX, float and int8, compared with torch"),
     "prefetch": ("hf_robustcse.prefetch", "fetch evaluation data and models into a folder, to work without a network"),
 }
 """Command -> the module that holds it, and its line of help."""

@@ -70,9 +70,13 @@ def test_a_mistake_is_one_line_and_exit_code_2(words, said, capsys):
 def test_the_command_as_a_process_without_torch():
     """Help and usage errors load no torch."""
     code = (
-        "import sys; from hf_robustcse import cli\n"
-        "for words in (['--help'], ['report', '--help'], ['report']):\n"
+        "import runpy, sys; from hf_robustcse import cli\n"
+        "for words in (['--help'], *([name, '--help'] for name in cli.COMMANDS), ['report'], ['encode']):\n"
         "    try: cli.main(words)\n"
+        "    except SystemExit as stopped: print('code', stopped.code)\n"
+        "for example in ('demo', 'publish', 'search_index', 'run_eval', 'run_attack'):\n"
+        "    sys.argv = [example, '--help']\n"
+        "    try: runpy.run_path(f'examples/{example}.py', run_name='__main__')\n"
         "    except SystemExit as stopped: print('code', stopped.code)\n"
         "print('torch' in sys.modules)"
     )
@@ -82,4 +86,6 @@ def test_the_command_as_a_process_without_torch():
     )  # fmt: skip
     lines = done.stdout.splitlines()
     assert lines[-1] == "False", done.stderr
-    assert [line for line in lines if line.startswith("code")] == ["code 0", "code 0", "code 2"]
+    assert [line for line in lines if line.startswith("code")] == [
+        "code 0", *["code 0"] * len(cli.COMMANDS), "code 2", "code 2", *["code 0"] * 5
+    ]  # fmt: skip

@@ -22,8 +22,9 @@ from transformers import (
     ModernBertModel,
 )
 
-from hf_robustcse import cli, convert
-from hf_robustcse.convert import map_keys
+from hf_robustcse import cli
+from hf_robustcse.convert import checkpoint
+from hf_robustcse.convert.checkpoint import map_keys
 from hf_robustcse.evaluation.sts import load_sts
 from hf_robustcse.model import RobustCSEModel
 
@@ -136,13 +137,13 @@ def short_dev(monkeypatch):
     """The first 40 pairs of the embedded dev set, to save time."""
     whole = load_sts("embedded", None, "dev")
     short = dataclasses.replace(whole, subsets={name: pairs[:40] for name, pairs in whole.subsets.items()})
-    monkeypatch.setattr(convert, "load_sts", lambda *_: short)
+    monkeypatch.setattr(checkpoint, "load_sts", lambda *_: short)
 
 
 @pytest.mark.parametrize("how", ["bin", "old bin", "safetensors", "bin shards", "safetensors shards"])
 def test_every_kind_of_file_is_read(base, tmp_path, how):
     state = ForCL(base, "bert", Dense()).state_dict()
-    files, weights = convert.read_weights(str(save(tmp_path / "result", base, state, how=how)))
+    files, weights = checkpoint.read_weights(str(save(tmp_path / "result", base, state, how=how)))
     assert len(files) == 1 + ("shards" in how) and weights.keys() == {*state, "bert.embeddings.position_ids"}
     assert all(torch.equal(weights[key], value) for key, value in state.items())
 
@@ -333,6 +334,10 @@ def test_what_is_refused(base, tmp_path, capsys):
     assert "nothing to import" in refused(capsys, tmp_path / "out", "--output_dir", tmp_path / "again")
     assert "there is no folder" in refused(capsys, tmp_path / "nowhere", "--output_dir", tmp_path / "x")
     assert "cannot be reached" in refused(capsys, "org/nowhere", "--output_dir", tmp_path / "x")
+    assert "no id of the Hub" in refused(capsys, "a b", "--output_dir", tmp_path / "x")
+    assert "is a file" in refused(capsys, tmp_path / "plain/config.json", "--output_dir", tmp_path / "x")
+    (tmp_path / "plain/modules.json").write_text("[]")
+    assert "sentence-transformers model already" in refused(capsys, tmp_path / "plain", "--output_dir", tmp_path / "x")
 
 
 def test_sts_b_where_it_is_at_hand(base, tmp_path, capsys):

@@ -128,6 +128,8 @@ def test_nothing_that_is_typed_becomes_markup(demo):
         (["--corpus", "absent.txt"], "absent.txt"),
         (["--synonyms", "absent.tsv"], "absent.tsv"),
         (["--pooling", "cls"], "--model and --compare_with are the same model"),
+        (["--max_corpus", "0"], "--max_corpus must be at least 2, not 0"),
+        (["--device", "tpu"], "--device tpu is not there"),
         (["--port", "99999"], "choose another --port"),
         (["--word_neighbours", "absent.txt"], "absent.txt"),
     ],

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from hf_robustcse.demo import views
-from hf_robustcse.demo.compute import ATTACKS, DRAWN, MOST_EDITS, Demo, Step
+from hf_robustcse.demo.compute import ATTACKS, DRAWN, LONGEST, MOST_EDITS, Demo, Step
 from hf_robustcse.errors import UserError
 
 _PAUSE = 0.3  # seconds between two edits, so that they can be watched
@@ -103,7 +103,8 @@ def build(demo: Demo, *, about: str = "", pause: float = _PAUSE) -> Any:
         yield views.verdict(demo, steps, itself=not (other or "").strip()) + views.notes(demo.notes(text)) + shown
 
     def line(label: str, name: str, **more: Any) -> Any:
-        return gr.Textbox(label=label, elem_id=name, max_lines=4, **more)
+        # Beyond LONGEST the visitor is told; far beyond it the browser itself would choke on what was pasted.
+        return gr.Textbox(label=label, elem_id=name, max_lines=4, max_length=10 * LONGEST, **more)
 
     names = " &nbsp;against&nbsp; ".join(views.name_of(model, number) for number, model in enumerate(demo.models))
     with gr.Blocks(title="Robust sentence embeddings", analytics_enabled=False) as page:

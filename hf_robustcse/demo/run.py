@@ -1,4 +1,7 @@
-"""The demo's command line: which models, which corpus, where it listens."""
+"""The demo's command line: which models, which corpus, where it listens.
+
+Torch and Gradio are imported where they are used: help and usage errors need not wait for them.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,14 @@ import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hf_robustcse.attacks.resources import Resources
-from hf_robustcse.attacks.resources.lexicons import WORDNET, load_neighbours
-from hf_robustcse.data import VIEWS, load_corpus
-from hf_robustcse.demo.compute import Demo, Model
-from hf_robustcse.demo.page import build, gradio
-from hf_robustcse.demo.views import CSS
 from hf_robustcse.errors import Parser, UserError, command
-from hf_robustcse.evaluation.embedders import load_embedder
-from hf_robustcse.runs import EMBEDDED_CORPUS, EMBEDDED_ENCODER
-from hf_robustcse.synonyms import read_word_list
 
-EMBEDDED = "embedded"
+if TYPE_CHECKING:
+    from hf_robustcse.demo.compute import Demo
+
+EMBEDDED, WORDNET = "embedded", "wordnet"
 _MOST_UPLOADED = 1  # byte: the page takes no files
 
 
@@ -83,6 +81,16 @@ def load(
     Raises:
         UserError: if one of them cannot be loaded, or the corpus has fewer than two sentences.
     """
+    from hf_robustcse.attacks.resources import Resources
+    from hf_robustcse.attacks.resources.lexicons import load_neighbours
+    from hf_robustcse.data import VIEWS, load_corpus
+    from hf_robustcse.demo.compute import Demo, Model
+    from hf_robustcse.evaluation.embedders import load_embedder
+    from hf_robustcse.runs import EMBEDDED_CORPUS, EMBEDDED_ENCODER
+    from hf_robustcse.synonyms import read_word_list
+
+    if max_corpus < 2:
+        raise UserError(f"--max_corpus must be at least 2, not {max_corpus}: a search needs two sentences")
     resources = Resources(synonyms=synonyms, word_neighbours=word_neighbours)
     if synonyms != WORDNET:
         read_word_list(synonyms)  # complains now, not at a visitor's click
@@ -117,6 +125,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     options = vars(parser().parse_args(argv))
     host, port, share = (options.pop(name) for name in ("host", "port", "share"))
+    from hf_robustcse.demo.page import build, gradio
+    from hf_robustcse.demo.views import CSS
+
     # Both are read by Gradio: nothing is reported, and no visitor's calls are recorded.
     os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_RUN_HISTORY": "False"}
     gr = gradio()

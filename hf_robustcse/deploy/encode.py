@@ -9,7 +9,6 @@ a model that has returned hidden states (transformers leaves a local function in
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import itertools
 import json
@@ -32,9 +31,11 @@ import pyarrow.parquet as pq
 import torch
 from sentence_transformers import SentenceTransformer
 from tqdm import tqdm
+from transformers.utils import logging
 
 from hf_robustcse.data import stream_texts
-from hf_robustcse.deploy.onnx_model import DEFAULT_FILE, load_onnx
+from hf_robustcse.deploy.encode_command import DEFAULT_FILE, DTYPES
+from hf_robustcse.deploy.onnx_model import load_onnx
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.embedders import load_embedder
 from hf_robustcse.evaluation.sts import check_finite
@@ -43,37 +44,8 @@ from hf_robustcse.files import write_json
 BLOCK_ROWS = 1024
 """Rows that are held in memory at a time, and of a row group of Parquet."""
 
-DTYPES = ("float32", "float16")
 STATE = "encode.json"
 """In a folder of shards: what they are embeddings of."""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.add_argument("--model", required=True, help="checkpoint folder or Hub id; with --backend onnx an export")
-    parser.add_argument(
-        "--input", required=True, help=".txt, .csv, .tsv, .jsonl or .parquet, each also .gz, or a folder of them"
-    )
-    parser.add_argument(
-        "--output", required=True,
-        help=".npy: the embeddings; .parquet: row, text, embedding; else a folder of such Parquet shards, in which an "
-        "interrupted run goes on",
-    )  # fmt: skip
-    parser.add_argument("--text_column", help="the column of the text (default: the only one, or text, or sentence)")
-    parser.add_argument("--batch_size", type=int, default=64, help="texts in one pass (default: %(default)s)")
-    parser.add_argument(
-        "--num_processes", type=int, default=1,
-        help="processes, which share the GPUs, or else the cores (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of the output (default: %(default)s)")
-    parser.add_argument("--normalize", action="store_true", help="to length 1")
-    parser.add_argument("--backend", choices=["torch", "onnx"], default="torch", help="default: %(default)s")
-    parser.add_argument("--file_name", help=f"with --backend onnx: which graph (default: {DEFAULT_FILE})")
-    parser.add_argument("--device", help="such as cpu or cuda:1 (default: a GPU if there is one)")
-    parser.add_argument(
-        "--shard_rows", type=int, default=65_536, help="rows of a shard of a folder (default: %(default)s)"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace the output if it is there")
 
 
 def run(
@@ -115,6 +87,7 @@ def run(
     """
     if file_name and backend != "onnx":
         raise UserError("--file_name chooses a graph of --backend onnx: add that, or leave it out")
+    logging.disable_progress_bar()  # those of loading the weights; encoding has its own
     # A termination unwinds like an exception, so that the pool ends and no part of a file stays.
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
@@ -188,12 +161,17 @@ def encode_file(
     for option, value in (("batch_size", batch_size), ("num_processes", num_processes), ("shard_rows", shard_rows)):
         if value < 1:
             raise UserError(f"--{option} must be at least 1, not {value}")
+    if num_processes > (most := 4 * max(4, os.cpu_count() or 1)):
+        raise UserError(f"--num_processes {num_processes}: each holds a model; at most {most} on this machine")
     if dtype not in DTYPES:
         raise UserError(f"--dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")
     if kind == "folder" and target.suffix:
         raise UserError(f"--output {output}: name a .npy file, a .parquet file, or a folder without an extension")
     if kind != "folder" and target.exists() and not overwrite:
         raise UserError(f"--output {output} exists: add --overwrite to replace it, or name another")
+    if kind != "folder" and target.exists() and Path(source).exists() and target.samefile(source):
+        raise UserError(f"--output {output} is the --input: name another")
+    _check_place(target, kind)
     rows, blank, digest = _look_through(source, text_column)
     how = {"batch_size": batch_size, "normalize_embeddings": normalize, "show_progress_bar": False}
     model = _load(model_name_or_path, onnx_file, device)
@@ -235,6 +213,20 @@ def encode_file(
     if kind == "folder":
         write_json(target / STATE, {**about, "complete": True})
     return {"rows": rows, "blank": blank, "dimension": width, "encoded": encoded}
+
+
+def _check_place(target: Path, kind: str) -> None:
+    """Refuse a place where nothing can be written, before anything is read or loaded."""
+    if kind != "folder" and target.is_dir():
+        raise UserError(f"--output {target} is a folder: name a file")
+    if kind == "folder" and target.exists() and not (target / STATE).is_file():
+        if not target.is_dir() or any(target.iterdir()):
+            raise UserError(f"--output {target} is there and was not written by this command: name another")
+    parent = next(folder for folder in target.absolute().parents if folder.exists())
+    if not parent.is_dir():
+        raise UserError(f"--output {target}: {parent} is a file, not a folder")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise UserError(f"--output {target}: no right to write in {parent}")
 
 
 def _look_through(source: str | Path, text_column: str | None) -> tuple[int, int, str]:

@@ -9,7 +9,6 @@ it would give them. What was written is compared with torch before the folder is
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import json
 import logging
@@ -33,22 +32,20 @@ from sentence_transformers.sentence_transformer.modules import (
     WeightedLayerPooling,
 )
 from torch import Tensor, nn
+from transformers.utils import logging as transformers_logging
 
 from hf_robustcse import layout
-from hf_robustcse.deploy.onnx_model import DEFAULT_FILE, OUTPUT, load_onnx, require_onnx
+from hf_robustcse.cards.check import check_repo_id
+from hf_robustcse.deploy.encode_command import DEFAULT_FILE
+from hf_robustcse.deploy.export_command import MIN_COSINE, QUANTIZATIONS
+from hf_robustcse.deploy.onnx_model import OUTPUT, load_onnx, require_onnx
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.embedders import load_embedder
 from hf_robustcse.evaluation.sts import StsData, evaluate_pairs, load_sts
 from hf_robustcse.files import version_of, whole_folder, write_json
 
-QUANTIZATIONS = {"arm64": "QInt8", "avx2": "QUInt8", "avx512": "QInt8", "avx512_vnni": "QInt8"}
-"""Target -> type of the weights; activations are QUInt8 everywhere. int8 weights saturate on AVX2."""
-
 MAX_DIFFERENCE = 1e-5
 """Most that a coordinate of a normalised float embedding may differ from torch's."""
-
-MIN_COSINE = 0.95
-"""Least cosine of an int8 embedding with torch's, unless `--min_cosine` says otherwise."""
 
 REPORT = "export.json"
 _PROTOBUF_LIMIT = 2_000_000_000
@@ -57,25 +54,6 @@ _ALWAYS_COMPARED = [
     "日本語の文です。", "Привет, мир", "مرحبا بالعالم", "\N{FAMILY} emoji \N{PARTY POPPER}", "x" * 300,
     "one two three four five six seven eight nine ten " * 120,
 ]  # fmt: skip
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.add_argument("--model", required=True, help="checkpoint folder or Hub id, with modules.json")
-    parser.add_argument("--output_dir", required=True, metavar="DIR", help="folder to write; one that is there is kept")
-    parser.add_argument("--format", choices=["onnx"], default="onnx", help="what to write (default: onnx)")
-    parser.add_argument(
-        "--quantize", nargs="+", default=[], choices=["int8", *QUANTIZATIONS],
-        help="also int8 weights, for these processors; int8 means one that suits this machine",
-    )  # fmt: skip
-    parser.add_argument(
-        "--min_cosine", type=float, default=MIN_COSINE,
-        help="least cosine of an int8 embedding with the float one (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--eval_data_dir", metavar="DIR", help="measure on its STS-B dev (default: the embedded dev set)"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace the folder if it is there")
 
 
 def run(
@@ -104,8 +82,14 @@ def run(
         UserError: as `export_onnx`.
     """
     folder = Path(output_dir).expanduser()
+    if not -1 <= min_cosine <= 1:
+        raise UserError(f"--min_cosine must be between -1 and 1, not {min_cosine}")
     if folder.exists() and not overwrite:
         raise UserError(f"--output_dir {output_dir} exists: add --overwrite to replace it, or name another")
+    # The folder is replaced as a whole: that must not take a checkpoint, or anything else, away.
+    if folder.exists() and not (folder / REPORT).is_file() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise UserError(f"--output_dir {output_dir} is no export (it has no {REPORT}), so it is kept: name another")
+    transformers_logging.disable_progress_bar()
     data = load_sts("embedded_dev", None) if eval_data_dir is None else load_sts("stsb_dev", eval_data_dir)
     report = export_onnx(model, folder, quantize=quantize, min_cosine=min_cosine, dev_set=data)
     print(f"torch: {data.key} Spearman {report['torch']['spearman']:.2f}")
@@ -154,9 +138,12 @@ def export_onnx(
             `MAX_DIFFERENCE` or `min_cosine`.
     """
     require_onnx("onnx", "onnxscript", "onnxruntime")
+    if not Path(model_name_or_path).exists():
+        check_repo_id(str(model_name_or_path), "--model")
     if layout.find(str(model_name_or_path), "modules.json") is None:
         raise UserError(
-            f"{model_name_or_path} has no modules.json, which says how to pool: give an exported checkpoint"
+            f"{model_name_or_path} has no modules.json, which says how to pool: give a checkpoint of this package or "
+            "another sentence-transformers model; a folder, or a Hub id that can be reached or is cached"
         )
     model = load_embedder(str(model_name_or_path), device="cpu").model
     transformer, layers, rest = _modules(model)

@@ -17,9 +17,9 @@ from sentence_transformers.sentence_transformer import modules as module_types
 from transformers import AutoTokenizer
 
 from hf_robustcse import layout
+from hf_robustcse.deploy.encode_command import DEFAULT_FILE
 from hf_robustcse.errors import UserError
 
-DEFAULT_FILE = "onnx/model.onnx"
 OUTPUT = "last_hidden_state"
 """Name of the graph's output, the token embeddings, as optimum expects it."""
 

@@ -159,6 +159,14 @@ def load_embedder(
         raise UserError(f"unknown pooling {pooling!r}; known: {', '.join((*POOLINGS, WORD_VECTORS))}")
     if batch_size < 1:
         raise UserError(f"batch_size must be at least 1, not {batch_size}")
+    if not name.strip():
+        raise UserError("no model given: name a folder or a Hub id")
+    if device is not None:
+        try:
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(f"--device {device} is not there: take cpu, or leave it out ({reason})") from None
     if is_word_vectors(name, pooling) and not Path(name).is_dir():
         return _word_vectors(name, pooling, max_seq_length, batch_size, device)
     if pooling == WORD_VECTORS:

@@ -34,7 +34,7 @@ def library_versions() -> dict[str, str | None]:
 
 
 def device_name(device: str | torch.device) -> str:
-    """A device in words: `cpu`, or `cuda:0 (NVIDIA H200)`."""
+    """A device in words: `cpu`, or `cuda:0 (NVIDIA A100)`."""
     device = torch.device(device)
     return f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
 

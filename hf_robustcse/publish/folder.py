@@ -19,6 +19,7 @@ from hf_robustcse.errors import UserError
 from hf_robustcse.files import atomic_write_text, read_json, version_of, whole_folder, write_json
 from hf_robustcse.publish.scrub import Scrubber
 from hf_robustcse.publish.verify import PAIR, SENTENCES, cosine, embed
+from hf_robustcse.report.read import collect
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _NEEDED = ("config.json", "modules.json", "sentence_bert_config.json", layout.CONFIG, layout.WEIGHTS)
@@ -98,6 +99,12 @@ def build_release(
     for name, check_value in (("license", check_license), ("language", check_language)):
         if card and card.get(name):
             check_value(card[name])
+    if card and card.get("base_model"):
+        check_repo_id(card["base_model"], "--base_model")
+    for path in map(Path, results):
+        if not path.is_file():
+            raise UserError(f"--results {path}: there is no such file")
+        collect([path])  # complains of what is no result
     scrub = Scrubber(repo_id, (token,), (model, target))
     warnings: list[str] = []
     with whole_folder(target) as new:
@@ -232,8 +239,6 @@ def _write_records(
     write_json(new / "results.json", scrub.record(own) | {"check": about["check"]})
     extra: dict[str, Path] = {}
     for path in map(Path, results):
-        if not path.is_file():
-            raise UserError(f"--results {path}: there is no such file")
         extra[_free_name(path, extra, scrub)] = path
     if "runs" in manifest:  # the root of several seeds holds the model of one of them
         for seed in manifest.get("seeds", []):

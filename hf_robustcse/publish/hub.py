@@ -54,6 +54,34 @@ def retry_command(
     return shlex.join(words)
 
 
+def check_names(
+    repo_id: str, revision: str | None = None, tag: str | None = None, collection: str | None = None
+) -> None:  # fmt: skip
+    """Whether names can be names on the Hub, which is not asked.
+
+    Args:
+        repo_id: NAME or OWNER/NAME.
+        revision: a branch.
+        tag: of a commit.
+        collection: OWNER/TITLE, TITLE, or OWNER/SLUG.
+
+    Raises:
+        UserError: one line, for the first that cannot.
+    """
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{repo_id!r} is no name of a repository on the Hub ({reason}): use OWNER/NAME") from error
+    for option, name, kind in (("revision", revision, "branch"), ("tag", tag, "tag")):
+        if name is not None and not re.fullmatch(r"(?!.*(\.\.|//))[A-Za-z0-9_][\w./-]*(?<![./])", name):
+            raise UserError(f"--{option} {name!r} is no name of a {kind}: use letters, digits, '-', '_', '.' and '/'")
+    if revision is not None and re.fullmatch("[0-9a-f]{40}", revision):
+        raise UserError(f"--revision {revision} is a commit, which cannot be pushed to: name a branch")
+    if collection is not None and not re.fullmatch(r"([\w.-]+/)?[^/]*[^/\s][^/]*", collection):
+        raise UserError(f"--collection {collection!r} is no name of a collection: use OWNER/TITLE")
+
+
 def preflight(
     repo_id: str,
     *,
@@ -80,15 +108,7 @@ def preflight(
         UserError: one line that says what is wrong and what to do; never the token.
     """
     again = f"; then again: {retry}" if retry else ""
-    try:
-        validate_repo_id(repo_id)
-    except HFValidationError as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{repo_id!r} is no name of a repository on the Hub ({reason}): use OWNER/NAME") from error
-    if revision is not None and not re.fullmatch(r"(?!.*(\.\.|//))[A-Za-z0-9_][\w./-]*(?<![./])", revision):
-        raise UserError(f"--revision {revision!r} is no name of a branch: use letters, digits, '-', '_', '.' and '/'")
-    if revision is not None and re.fullmatch("[0-9a-f]{40}", revision):
-        raise UserError(f"--revision {revision} is a commit, which cannot be pushed to: name a branch")
+    check_names(repo_id, revision)
     if constants.HF_HUB_OFFLINE:
         raise UserError(f"HF_HUB_OFFLINE is set, so nothing can be pushed to {repo_id}: unset it{again}")
     login = _LOGIN.format(constants.ENDPOINT)

@@ -81,8 +81,11 @@ def run(
         "html": write.html(table, title, found.sources, pictures, remarks, clean(command_line(argv))),
     }
     paths = {suffix: folder / f"report.{suffix}" for suffix in texts}
-    for suffix, text in texts.items():
-        atomic_write_text(paths[suffix], text)
+    try:
+        for suffix, text in texts.items():
+            atomic_write_text(paths[suffix], text)
+    except OSError as error:
+        raise UserError(f"--output_dir {folder} cannot be written: {error.strerror or error}") from error
     print(texts["md"], *remarks, sep="\n")
     print(f"{len(table.lines)} rows of {len(found.sources)} files: {', '.join(map(str, paths.values()))}")
     print(f"open {paths['html']} in a browser; it needs no network")

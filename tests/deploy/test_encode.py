@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from sentence_transformers import SentenceTransformer
@@ -154,11 +155,19 @@ def test_bad_input_is_one_line(model, file, tmp_path, capsys):
         (("--input", file, "--output", tmp_path / "out.csv"), "without an extension"),
         (("--input", file, "--output", file.parent / "out.npy", "--batch_size", 0), "--batch_size"),
         (("--input", file, "--output", tmp_path / "out.npy", "--file_name", "x.onnx"), "--backend onnx"),
+        (("--input", file, "--output", tmp_path / "out.npy", "--num_processes", 10**8), "each holds a model"),
+        (("--input", file, "--output", tmp_path / "out.npy", "--device", "tpu"), "--device tpu is not there"),
+        (("--input", file, "--output", bad / "out.npy"), "is a file, not a folder"),
+        (("--input", file, "--output", tmp_path), "was not written by this command"),
     ]:
         assert message in refused(capsys, "--model", model, *words)
     (tmp_path / "out.npy").touch()
     assert "--overwrite" in refused(capsys, "--model", model, "--input", file, "--output", tmp_path / "out.npy")
     assert (tmp_path / "out.npy").stat().st_size == 0
+    column = tmp_path / "in.parquet"
+    pq.write_table(pa.table({"text": ["a"]}), column)
+    said = refused(capsys, "--model", model, "--input", column, "--output", column, "--overwrite")
+    assert "is the --input" in said and pq.read_table(column).num_rows == 1
     assert not list(tmp_path.glob(".*"))
 
 

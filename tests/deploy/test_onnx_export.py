@@ -139,6 +139,11 @@ def test_bad_input_is_one_line(layered, exported, encoders, tmp_path, capsys, mo
     command = ("export", "--output_dir", tmp_path / "x", "--model")
     assert "modules.json" in refused(capsys, *command, encoders["bert"])
     assert "--overwrite" in refused(capsys, "export", "--output_dir", exported, "--model", layered)
+    before = sorted(Path(layered).rglob("*"))
+    said = refused(capsys, "export", "--output_dir", layered, "--model", layered, "--overwrite")
+    assert "is no export" in said and sorted(Path(layered).rglob("*")) == before
+    assert "--min_cosine" in refused(capsys, *command, layered, "--min_cosine", "nan")
+    assert "no id of the Hub" in refused(capsys, *command, "a b")
     assert "no onnx/other.onnx" in refused(
         capsys, "encode", "--model", exported, "--backend", "onnx", "--file_name", "onnx/other.onnx", "--input",
         Path(export.__file__).parents[1] / "assets/corpus.txt.gz", "--output", tmp_path / "x.npy",

@@ -44,6 +44,7 @@ def test_bad_input_is_one_line(main, tmp_path, capsys):
         ([], "nothing to do"),
         (["--corpus", "x.txt"], "give both"),
         (["--query", "a", "--top", "0"], "--top"),
+        (["--query", "a", "--connectivity", "-5"], "--connectivity"),
     ]:
         with pytest.raises(SystemExit) as end:
             main(["--index_dir", str(tmp_path / "no"), *words])

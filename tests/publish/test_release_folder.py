@@ -145,6 +145,16 @@ def test_a_release_replaces_a_release_and_nothing_else(checkpoint, tmp_path):
     assert (mine / "thesis.tex").exists() and first.folder.is_dir()
 
 
+def test_what_was_named_for_the_card_has_to_be_right(checkpoint, tmp_path):
+    """It is not the card's failure then, which would cost no more than a plain card."""
+    (tmp_path / "other.json").write_text('{"nonsense": 1}')
+    with pytest.raises(UserError, match=r"other.json is no result"):
+        build_release(checkpoint, tmp_path / "release", results=[tmp_path / "other.json"])
+    with pytest.raises(UserError, match="--base_model not an id"):
+        build_release(checkpoint, tmp_path / "release", card={"base_model": "not an id"})
+    assert not (tmp_path / "release").exists()
+
+
 def test_a_card_that_cannot_be_rendered_keeps_the_weights(checkpoint, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "hf_robustcse.cards", None)  # its import fails
     release = build_release(checkpoint, tmp_path / "release", repo_id="org/simcse")
@@ -179,7 +189,7 @@ def test_scrubbing():
         "https://user:pass@example.org/a": "https://example.org/a",
         "hub:org/set@0123": "hub:org/set@0123",
         f"a {SECRET} b": "a *** b",
-        "cuda:0 (NVIDIA H200)": "cuda:0 (NVIDIA H200)",
+        "cuda:0 (NVIDIA A100)": "cuda:0 (NVIDIA A100)",
         "</s> <br/>": "</s> <br/>",
     }.items():
         assert scrub.text(text) == expected
@@ -218,6 +228,10 @@ def test_what_embeds_otherwise_there_alone_does_not_pass(checkpoint, tmp_path):
     (["--repo_id", "org/x"], "--model"),
     (["--model", "a", "b", "--repo_id", "org/x", "--dry_run"], "would both be org/x"),
     (["--model", "a", "--repo_id", "org/x", "--dtype", "int8"], "invalid choice"),
+    (["--model", "a", "--repo_id", "org/a b", "--dry_run"], "no name of a repository"),
+    (["--model", "a", "--repo_id", "org/x", "--dry_run", "--tag", "v 1"], "--tag 'v 1' is no name of a tag"),
+    (["--model", "a", "--repo_id", "org/x", "--dry_run", "--revision", "a..b"], "no name of a branch"),
+    (["--model", "a", "--repo_id", "org/x", "--dry_run", "--collection", "org/"], "no name of a collection"),
     (["--model", "a", "--repo_id", "org/x", "--dry_run", "--results", "none.json"], "a is no folder"),
 ])  # fmt: skip
 def test_bad_input_of_the_command(words, message, capsys):

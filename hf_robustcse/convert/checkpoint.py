@@ -8,7 +8,6 @@ that was not taken is named, and the result is compared with the original before
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,14 +23,14 @@ from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedMode
 from transformers.utils import logging
 
 from hf_robustcse import layout
+from hf_robustcse.cards.check import check_repo_id
+from hf_robustcse.convert import SOURCES
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.sts import StsData, evaluate_pairs, load_sts
 from hf_robustcse.files import sha256_file, whole_folder, write_json
 from hf_robustcse.model import RobustCSEConfig, RobustCSEModel, load_tokenizer
-from hf_robustcse.modules import POOLERS, Head
+from hf_robustcse.modules import Head
 
-SOURCES = {"simcse": "simcse", "dclr": "dclr", "gs_infonce": "gs_infonce", "diffcse": "simcse"}
-"""Source -> the method here that training goes on with; DiffCSE itself is none of them."""
 LEFT_OUT = {
     "lm_head.": "head of the masked-language model",
     "discriminator.": "DiffCSE's discriminator",
@@ -55,25 +54,6 @@ TEXTS = [
     "interest rates 4.25 %",
 ]
 """What is embedded to compare; of different lengths, so that padding counts."""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="folder or Hub id")
-    parser.add_argument("--output_dir", required=True, metavar="OUT", help="folder for the imported model; must be new")
-    parser.add_argument(
-        "--source", choices=("auto", *SOURCES), default="auto", help="who wrote it (default: by its keys)"
-    )
-    parser.add_argument(
-        "--pooler", choices=POOLERS, default="cls", help="pooling that it was trained with (default: cls)"
-    )
-    parser.add_argument(
-        "--keep_head", choices=("auto", "yes", "no"), default="auto",
-        help="whether the head is part of the embedding (SimCSE: yes for supervised, no for unsupervised models; "
-        "default: by `sup` or `unsup` in the name, else no)",
-    )  # fmt: skip
-    parser.add_argument("--tokenizer", metavar="X", help="folder or Hub id, if the checkpoint has none")
-    parser.add_argument("--data_dir", metavar="DIR", help="folder with STS-B, for a score on its dev set")
 
 
 def run(
@@ -103,15 +83,26 @@ def run(
             original; nothing is written then.
     """
     out = Path(output_dir)
+    if not checkpoint.strip() or not output_dir.strip():
+        raise UserError("name a checkpoint and an --output_dir")
+    if Path(checkpoint).is_file():
+        raise UserError(f"{checkpoint} is a file: give the folder that it is in")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"--output_dir {output_dir} is there already: choose a new folder")
-    if not Path(checkpoint).is_dir() and layout.leads_out(checkpoint):
-        raise UserError(f"there is no folder {checkpoint}")
+    if not Path(checkpoint).is_dir():
+        if layout.leads_out(checkpoint):
+            raise UserError(f"there is no folder {checkpoint}")
+        check_repo_id(checkpoint, "the checkpoint")
+    logging.disable_progress_bar()
     logging.set_verbosity_error()  # its tables of names that it does not know; what is printed here says more
     layout.check_links(checkpoint)
     layout.check(checkpoint)
     if layout.find(checkpoint, layout.CONFIG) is not None:
         raise UserError(f"{checkpoint} is a checkpoint of this package already: there is nothing to import")
+    if layout.find(checkpoint, "modules.json") is not None:
+        raise UserError(
+            f"{checkpoint} is a sentence-transformers model already (modules.json says how it pools): use it as it is"
+        )
     dev = load_sts("STSB", data_dir, "dev") if data_dir else load_sts("embedded", None, "dev")
     files, weights = read_weights(checkpoint)
     try:
