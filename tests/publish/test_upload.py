@@ -13,6 +13,7 @@ from hub_server import FINE_GRAINED_TOKEN, READ_TOKEN, WRITE_TOKEN, Hub
 from test_release_folder import run_example
 
 from hf_robustcse.errors import PushFailed, UserError
+from hf_robustcse.model import RobustCSEModel
 from hf_robustcse.publish import build_release, preflight, upload
 from hf_robustcse.publish import hub as client
 
@@ -64,6 +65,19 @@ def test_a_branch_a_tag_and_a_private_repository(hub, release):
     upload(release, "org/open")
     with pytest.raises(PushFailed, match="org/open is there and is public"):  # the Hub would ignore it
         upload(release, "org/open", private=True)
+
+
+def test_a_model_that_is_not_there_is_one_line(hub, release):
+    upload(release, "org/simcse", private=True)
+    for name, revision, token, message in (
+        ("org/none", None, WRITE_TOKEN, "cannot find 'org/none': org/none is not a local folder"),
+        ("org/simcse", "nope", WRITE_TOKEN, "cannot find 'org/simcse': nope is not a valid git identifier"),
+        ("org/simcse", None, "hf_nobody_has_this_token", "or cannot be reached with this token"),
+    ):
+        with pytest.raises(UserError, match=message) as error:
+            RobustCSEModel.from_pretrained(name, revision=revision, token=token)
+        assert "\n" not in str(error.value) and token not in str(error.value)
+    assert RobustCSEModel.from_pretrained("org/simcse", revision="main", token=WRITE_TOKEN).config.method == "simcse"
 
 
 def test_what_is_no_release_is_not_replaced(hub, release):
