@@ -55,8 +55,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     # Imports here: a usage error need not load torch.
     from transformers.utils import logging
 
+    from hf_robustcse.evaluation.embedders import saved_method
     from hf_robustcse.evaluation.results import command_line
-    from hf_robustcse.files import read_json
     from hf_robustcse.publish.folder import build_release
     from hf_robustcse.publish.hub import check_names, preflight, upload
     from hf_robustcse.publish.verify import verify
@@ -66,9 +66,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     again = "python " + command_line(["examples/publish.py", *(sys.argv[1:] if argv is None else argv)])
     targets: dict[str, Path] = {}
     for model in options.model:
-        path = model / "robustcse" / "config.json"
-        config = read_json(path) if path.is_file() else None
-        method = str(config.get("method")).replace("+", "-") if isinstance(config, dict) else ""
+        method = (saved_method(str(model)) or "").replace("+", "-") if model.is_dir() else ""
         repo_id = options.repo_id.replace("{method}", method).replace("{name}", model.absolute().name)
         if repo_id in targets:
             raise UserError(f"{targets[repo_id]} and {model} would both be {repo_id}: use {{method}} or {{name}}")

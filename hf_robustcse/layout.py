@@ -35,14 +35,23 @@ BACKBONE = "encoder.backbone."
 
 
 def find(model_name_or_path: str, file: str, **hub: Any) -> Path | None:
-    """The local path of one file of a checkpoint folder or Hub repository, or None if it has no such file."""
+    """The local path of one file of a checkpoint folder or Hub repository, or None if it has no such file.
+
+    None too if it is not in the cache and the Hub does not answer, or not with this token.
+
+    Raises:
+        UserError: if there is no such folder, repository or revision.
+    """
     folder = Path(model_name_or_path)
     if folder.is_dir():
         return folder / file if (folder / file).is_file() else None
-    found = cached_file(
-        model_name_or_path, file, _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False, _raise_exceptions_for_gated_repo=False, **hub,
-    )  # fmt: skip
+    try:
+        found = cached_file(
+            model_name_or_path, file, _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False, _raise_exceptions_for_gated_repo=False, **hub,
+        )  # fmt: skip
+    except OSError as error:
+        raise UserError(f"cannot find {model_name_or_path!r}: {' '.join(str(error).split())}") from error
     return None if found is None else Path(found)
 
 
@@ -282,7 +291,7 @@ def check(model_name_or_path: str, **hub: Any) -> None:
     try:
         path = find(model_name_or_path, "config.json", **hub)
         modules = find(model_name_or_path, "modules.json", **hub)
-    except OSError:  # no such id, or no access to it
+    except UserError:  # no such id, or no access to it
         return
     if path is None and modules is None:
         return

@@ -201,8 +201,8 @@ class RobustCSEModel(PreTrainedModel):
         path = layout.find(name, layout.CONFIG, **hub)
         if path is None:
             raise UserError(
-                f"{name!r} is no checkpoint of this project (it has no {layout.CONFIG}); "
-                "RobustCSEModel.from_encoder starts from any other encoder"
+                f"{name!r} is no checkpoint of this project (it has no {layout.CONFIG}), or cannot be reached with "
+                "this token; RobustCSEModel.from_encoder starts from any other encoder"
             )
         layout.check(name, **hub)
         options = dict(method_options or {})

@@ -380,8 +380,7 @@ def _push(training: TrainingArguments, method: str) -> None:
         training.output_dir, training.hub_model_id, private=training.hub_private_repo, revision=training.hub_revision,
         token=training.hub_token, message=f"{method}: end of training",
     )  # fmt: skip
-    say(*(f"warning: {warning}" for warning in release.warnings))
-    say(f"pushed: {commit.commit_url}")
+    say(*(f"warning: {warning}" for warning in release.warnings), f"pushed: {commit.commit_url}")
 
 
 def run_seeds(arguments: Any, seeds: Sequence[int], one: Callable[[Any], dict[str, Any]]) -> list[dict[str, Any]]:

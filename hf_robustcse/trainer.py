@@ -29,6 +29,7 @@ from hf_robustcse.evaluation.geometry import evaluate_dev, has_positives
 from hf_robustcse.evaluation.sts import StsData
 from hf_robustcse.files import write_json
 from hf_robustcse.model import RobustCSEModel
+from hf_robustcse.publish.hub import explain
 
 _OF_PAIRS = (
     "spearman", "alignment", "uniformity", "mean_cosine", "positive_cosine", "random_cosine", "embedding_std",
@@ -413,7 +414,8 @@ class RobustCSETrainer(Trainer):
             token: in place of ``hub_token``.
             revision: the branch, in place of ``hub_revision``.
             private: in place of ``hub_private_repo``.
-            **kwargs: tags: for the card; results: more result files for it.
+            **kwargs: tags, license, language and finetuned_from (a Hub id) for the card, and results, more result files
+                for it; what else the stock trainer takes is on the card from the records.
 
         Returns:
             The commit, or its future if not `blocking`; None on other processes than the first.
@@ -429,11 +431,15 @@ class RobustCSETrainer(Trainer):
         if not self.is_world_process_zero():
             return None
         self._finish_current_push()
-        tags = kwargs.pop("tags", None) or []
+        tags = kwargs.get("tags") or []
+        card = {name: kwargs.get(name) for name in ("license", "language")} | {
+            "base_model": kwargs.get("finetuned_from")
+        }
         settings = {
             "message": commit_message, "token": token, "revision": revision or self.args.hub_revision,
             "private": self.args.hub_private_repo if private is None else private,
-            "tags": [tags] if isinstance(tags, str) else tags, "results": kwargs.pop("results", ()),
+            "tags": [tags] if isinstance(tags, str) else tags, "results": kwargs.get("results", ()),
+            "card": card,
         }  # fmt: skip
 
         def push() -> CommitInfo:
@@ -450,7 +456,13 @@ class RobustCSETrainer(Trainer):
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         # A copy: the checkpoint may be removed while it is on its way.
         copy = Path(tempfile.mkdtemp(prefix="robustcse-")) / Path(checkpoint_folder).name
-        shutil.copytree(checkpoint_folder, copy)
+        states = self.args.hub_strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS)
+        try:
+            shutil.copytree(checkpoint_folder, copy, ignore=None if states else shutil.ignore_patterns("*.pt", "*.pth"))
+        except OSError as error:  # of shutil too, such as a full disk
+            self._warn_not_pushed(self.state.global_step, error)
+            shutil.rmtree(copy.parent, ignore_errors=True)
+            return
         job = run_as_future(self._push_copy, copy, self.state.global_step)  # one after the other
         if busy:
             self.push_in_progress.jobs.append(job)
@@ -471,11 +483,14 @@ class RobustCSETrainer(Trainer):
                 last = args.hub_strategy == HubStrategy.CHECKPOINT
                 name = "last-checkpoint" if last else checkpoint.name
                 publish.push_states(checkpoint, self.hub_model_id, name=name, replace=last, **settings)
-        except (UserError, PushFailed) as error:
-            reason = str(error).split("; ")[0]
-            print(f"warning: the checkpoint of step {step} was not pushed: {reason}", file=sys.stderr, flush=True)
+        except Exception as error:  # whatever it is, nobody looks at the result of this job
+            self._warn_not_pushed(step, error)
         finally:
             shutil.rmtree(checkpoint.parent, ignore_errors=True)
+
+    def _warn_not_pushed(self, step: int, error: Exception) -> None:
+        reason = (str(error) if isinstance(error, UserError | PushFailed) else explain(error)).split("; ")[0]
+        print(f"warning: the checkpoint of step {step} was not pushed: {reason}", file=sys.stderr, flush=True)
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         """The stock sampler; lengths that it sorts by are read once, where a column of a data set reads row by row."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +15,7 @@ from hf_robustcse import layout
 from hf_robustcse.cards.check import check_repo_id
 from hf_robustcse.cards.text import public_path
 from hf_robustcse.errors import UserError
-from hf_robustcse.files import sha256_file
+from hf_robustcse.files import read_json, sha256_file
 from hf_robustcse.methods import METHODS
 from hf_robustcse.modules import POOLERS
 from hf_robustcse.report.read import clean
@@ -141,10 +140,7 @@ def _read(folder: Path, name: str, files: list[tuple[str, str]]) -> dict[str, An
 def _json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is damaged: {clean(error)}") from None
+    data = read_json(path)
     if not isinstance(data, dict):
         raise UserError(f"{path} is damaged: it holds no JSON object")
     return data

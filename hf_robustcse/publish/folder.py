@@ -15,8 +15,10 @@ from safetensors.torch import load_file, save_file
 
 from hf_robustcse import layout
 from hf_robustcse.cards.check import check_language, check_license, check_repo_id
+from hf_robustcse.cards.checkpoint import read_checkpoint
 from hf_robustcse.errors import UserError
 from hf_robustcse.files import atomic_write_text, read_json, version_of, whole_folder, write_json
+from hf_robustcse.modules import HEADS
 from hf_robustcse.publish.scrub import Scrubber
 from hf_robustcse.publish.verify import PAIR, SENTENCES, cosine, embed
 from hf_robustcse.report.read import collect
@@ -112,7 +114,7 @@ def build_release(
             (new / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(model / name, new / name)
         for name in (name for name in _CONFIGS if name in parts):
-            write_json(new / name, scrub.record(_no_remote_code(read_json(new / name), model / name)))
+            write_json(new / name, scrub.config(_no_remote_code(read_json(new / name), model / name)))
         _scrub_tokenizer(new / "tokenizer_config.json", scrub)
         stored = _store(new, dtype)
         config = read_json(new / "config.json")
@@ -141,15 +143,20 @@ def _check_source(model: Path) -> list[str]:
         raise UserError(f"{model} is no folder: --model takes the folder of a checkpoint")
     if lacking := [name for name in _NEEDED if not (model / name).is_file()]:
         raise UserError(f"{model} is no checkpoint of this project: it has no {lacking[0]}")
+    for name in ("config.json", "sentence_bert_config.json", layout.CONFIG):
+        _no_remote_code(read_json(model / name), model / name)
+    read_checkpoint(model)  # method, pooler and records are what they should be
+    layout.check(str(model))
+    config, length = read_json(model / layout.CONFIG), read_json(model / "sentence_bert_config.json")
+    if config.get("head") not in HEADS or not isinstance(config.get("keep_head"), bool):
+        raise UserError(f"{model / layout.CONFIG} has no head or keep_head that this package knows")
+    if type(length.get("max_seq_length")) is not int or length["max_seq_length"] < 1:
+        raise UserError(f"{model / 'sentence_bert_config.json'} has no max_seq_length above 0")
     modules = read_json(model / "modules.json")
-    if not isinstance(modules, list) or not all(isinstance(m, dict) for m in modules):
-        raise UserError(f"{model / 'modules.json'} must be a list of modules")
     names = [path.name for path in model.iterdir() if path.name in _ROOT or _WEIGHTS.fullmatch(path.name)]
     names += [layout.CONFIG, layout.WEIGHTS]
     for module in modules:
-        kind, folder = str(module.get("type")), str(module.get("path"))
-        if not kind.startswith("sentence_transformers."):
-            raise UserError(f"{model / 'modules.json'}: {kind} is no module of sentence-transformers")
+        folder = module["path"]
         if folder and not _NAME.fullmatch(folder):
             raise UserError(f"{model / 'modules.json'}: the path {folder!r} is no plain folder name")
         inside = (f"{folder}/{name}" for name in ("config.json", "model.safetensors") if folder)
@@ -204,7 +211,11 @@ def _store(folder: Path, dtype: str | None) -> str:
     for path in [*paths, folder / layout.WEIGHTS]:
         with safe_open(path, "pt") as file:
             metadata = file.metadata()
-        tensors = {name: _cast(name, value, DTYPES[dtype]) for name, value in load_file(path).items()}
+        # The head stays: where it is part of the embedding, the layers of modules.json are made of it.
+        tensors = {
+            name: value if name.startswith("encoder.head.") else _cast(name, value, DTYPES[dtype])
+            for name, value in load_file(path).items()
+        }
         save_file(tensors, path, metadata=metadata)
         path.chmod(0o644)
         if path in paths:
@@ -241,13 +252,14 @@ def _write_records(
     for path in map(Path, results):
         extra[_free_name(path, extra, scrub)] = path
     if "runs" in manifest:  # the root of several seeds holds the model of one of them
-        for seed in manifest.get("seeds", []):
+        seeds = manifest.get("seeds")
+        for seed in seeds if isinstance(seeds, list) else []:
             path = model / f"seed-{seed}" / "results.json"
             if path.is_file():
                 extra[f"seed-{seed}.json"] = path
         chosen = model / f"seed-{own.get('exported_seed')}" / "manifest.json"
         if chosen.is_file():
-            manifest = {**read_json(chosen), "seeds": manifest["seeds"]}
+            manifest = {**_no_remote_code(read_json(chosen), chosen), "seeds": seeds}
     if (model / "results").is_dir():  # a release that is released again
         extra = {path.name: path for path in sorted((model / "results").glob("*.json"))} | extra
     for name, path in extra.items():
@@ -361,6 +373,8 @@ def _look_into(path: Path, name: str, scrub: Scrubber) -> str | None:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         return "no UTF-8 text"
-    if name in (*_CONFIGS, "results.json", "manifest.json") or name.startswith("results/"):
+    if name in _CONFIGS:
+        return scrub.find_in_config(read_json(path))
+    if name in ("results.json", "manifest.json") or name.startswith("results/"):
         return scrub.find_in_record(read_json(path))
     return scrub.find(text, prose=path.suffix == ".md")

@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import validate_repo_id
 
+from hf_robustcse import layout
 from hf_robustcse.errors import PushFailed, UserError
 from hf_robustcse.evaluation.results import SECRET_VALUE
 
@@ -32,6 +33,7 @@ WAITS = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Seconds before each repetition of a request that the Hub did not answer, or answered with 429 or 5xx."""
 _LONGEST_WAIT = 300.0  # of what the Hub may ask for
 _LOGIN = "log in with `hf auth login`, or set HF_TOKEN, using a token with write access from {}/settings/tokens"
+_KEPT = re.compile(r"\.gitattributes|(LICENSE|NOTICE)(\.\w+)?")  # never deleted
 _SLUG = re.compile(r"[^/]+/.+-[0-9a-f]{24}")
 
 
@@ -123,6 +125,7 @@ def preflight(
             raise UserError(f"{problem}: {login}{again}")
         repo_id = f"{owner}/{name}"
         _refuse_public(api, repo_id, private)
+        _refuse_foreign(repo_id, _files_there(api, repo_id, revision))
         if create:
             repo_id = patiently(api.create_repo, repo_id, private=private, exist_ok=True).repo_id
     except LocalTokenNotFoundError as error:
@@ -220,12 +223,13 @@ def upload(
         if private:
             _refuse_public(api, repo_id, private)
         repo_id = patiently(api.create_repo, repo_id, private=private, exist_ok=True).repo_id
-        if tag is not None:
-            _refuse_tag(api, repo_id, tag)
         if revision not in (None, "main"):
             patiently(api.create_branch, repo_id, branch=revision, exist_ok=True)
+        tagged = _tagged(api, repo_id, revision, tag)
         commit = _commit(api, folder, repo_id, revision, message or "Release", replace)
         done = f"the files are on {repo_id}, but "
+        if tagged not in (None, commit.oid):
+            raise UserError(f"the tag {tag} is that of the release before: choose another --tag")
         if tag is not None:
             patiently(api.create_tag, repo_id, tag=tag, revision=commit.oid, exist_ok=True)
         if collection is not None:
@@ -247,7 +251,9 @@ def _commit(
         head = patiently(api.repo_info, repo_id, revision=revision).sha
         there = api.list_repo_files(repo_id, revision=revision)
         additions = [CommitOperationAdd(name, path) for name, path in files.items()]
-        gone = [name for name in there if name not in files and name != ".gitattributes"] if replace else []
+        if replace and layout.CONFIG in files:
+            _refuse_foreign(repo_id, there)
+        gone = [name for name in there if name not in files and not _KEPT.fullmatch(name)] if replace else []
         api.preupload_lfs_files(repo_id, additions, revision=revision, free_memory=False)
         try:
             return api.create_commit(
@@ -260,9 +266,36 @@ def _commit(
             _wait(error, waits.pop(0))
 
 
-def _refuse_tag(api: HfApi, repo_id: str, tag: str) -> None:
-    if any(ref.name == tag for ref in patiently(api.list_repo_refs, repo_id).tags):
+def _tagged(api: HfApi, repo_id: str, revision: str | None, tag: str | None) -> str | None:
+    """The commit that a tag names already; it has to be the last one, which a repeated command finds to be its own."""
+    if tag is None:
+        return None
+    there = next((ref for ref in patiently(api.list_repo_refs, repo_id).tags if ref.name == tag), None)
+    if there is not None and there.target_commit != patiently(api.repo_info, repo_id, revision=revision).sha:
         raise UserError(f"{repo_id} has a tag {tag} already: choose another --tag")
+    return there and there.target_commit
+
+
+def _files_there(api: HfApi, repo_id: str, revision: str | None) -> list[str]:
+    """The files of a branch; of main, which it will be made from, if it is not there."""
+    for name in dict.fromkeys((revision, None)):
+        try:
+            return patiently(api.list_repo_files, repo_id, revision=name)
+        except RevisionNotFoundError:
+            continue
+        except RepositoryNotFoundError:
+            break
+    return []
+
+
+def _refuse_foreign(repo_id: str, there: Sequence[str]) -> None:
+    """A release replaces what is on its branch: that must be a release too."""
+    files = sorted(name for name in there if not _KEPT.fullmatch(name) and name != "README.md")
+    if files and layout.CONFIG not in files:
+        raise UserError(
+            f"{repo_id} holds {files[0]}{f' and {len(files) - 1} files more' if files[1:] else ''}, which are no "
+            "release of this package and would be deleted: choose another --repo_id or --revision, or empty it"
+        )
 
 
 def _collect(api: HfApi, repo_id: str, collection: str, private: bool | None) -> None:

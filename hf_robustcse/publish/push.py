@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from huggingface_hub import CommitInfo
 
+from hf_robustcse import layout
 from hf_robustcse.errors import PushFailed, UserError
-from hf_robustcse.files import read_json, write_json
+from hf_robustcse.files import atomic_write_text
 from hf_robustcse.publish.folder import Release, build_release
 from hf_robustcse.publish.hub import preflight, retry_command, upload
 from hf_robustcse.publish.scrub import Scrubber
@@ -30,6 +32,7 @@ def push(
     token: str | None = None,
     tags: Sequence[str] = (),
     results: Sequence[str | Path] = (),
+    card: Mapping[str, str | None] | None = None,
     check: bool = True,
     retry: str | None = None,
 ) -> tuple[CommitInfo, Release]:
@@ -44,6 +47,7 @@ def push(
         token: of the Hub; by default that of this machine.
         tags: for the card.
         results: more result files for the card.
+        card: license, language and base_model for it.
         check: run `verify` before the upload.
         retry: the command to repeat, for the message.
 
@@ -58,8 +62,9 @@ def push(
         try:
             repo_id = preflight(repo_id, token=token, private=private, revision=revision)
             release = build_release(
-                model, Path(temporary) / "release", repo_id=repo_id, results=results, extra_tags=tags, token=token
-            )
+                model, Path(temporary) / "release", repo_id=repo_id, results=results, extra_tags=tags, token=token,
+                card=card,
+            )  # fmt: skip
             if check:
                 verify(release.folder)
         except UserError as error:
@@ -108,9 +113,11 @@ def push_states(
     with tempfile.TemporaryDirectory(prefix="robustcse-") as temporary:
         folder = Path(temporary) / name
         shutil.copytree(checkpoint, folder)
-        for file in ("trainer_state.json", "training_args.json", "robustcse/config.json"):
+        for file in ("trainer_state.json", "training_args.json", layout.CONFIG):
             if (folder / file).is_file():
-                write_json(folder / file, scrub.record(read_json(folder / file)))
+                # Our own file: the log may be long, and hold a NaN.
+                record = scrub.record(json.loads((folder / file).read_text(encoding="utf-8")))
+                atomic_write_text(folder / file, json.dumps(record, indent=2) + "\n")
         return upload(
             temporary, repo_id, private=private, revision=branch, message=message, token=token, replace=replace
         )

@@ -8,16 +8,21 @@ import re
 import shlex
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import huggingface_hub
+from transformers import CONFIG_MAPPING
 
 from hf_robustcse.evaluation.results import SECRET_NAME, SECRET_VALUE
+from hf_robustcse.methods import METHODS
 
 # Names that say nothing of a person or a machine, and that are words of their own.
-_COMMON = {"root", "user", "ubuntu", "admin", "runner", "docker", "jovyan", "nobody", "app", "home", "localhost"}
+_COMMON = {
+    "root", "user", "ubuntu", "debian", "admin", "runner", "docker", "jovyan", "nobody", "app", "home", "localhost",
+    "default", "vscode", "worker", *CONFIG_MAPPING, *METHODS,
+}  # fmt: skip
 # An address with a scheme stays as it is; behind anything else a slash, a tilde or a drive begins a local path.
 _ADDRESS = r"(?P<address>(?!file:)\b[a-z][a-z0-9+.-]+://[^\s\"']+)"
 _PATH = (
@@ -50,6 +55,13 @@ class Scrubber:
 
     def text(self, text: str) -> str:
         """A text without tokens, names and local paths; of a path the last part stays."""
+        text = self.places(text)
+        for name, word in self.names:
+            text = _pattern(name).sub(word, text)
+        return text
+
+    def places(self, text: str) -> str:
+        """A text without tokens and local paths; names stay, so that a word that is somebody's name stays too."""
         for token in self.tokens:
             text = text.replace(token, "***")
         text = SECRET_VALUE.sub("***", text)
@@ -58,8 +70,6 @@ class Scrubber:
             text = _last_part(text)
         else:
             text = _PATHS.sub(lambda found: found["address"] or _last_part(found["path"]), text)
-        for name, word in self.names:
-            text = _pattern(name).sub(word, text)
         return text
 
     def command(self, line: str) -> str:
@@ -77,7 +87,7 @@ class Scrubber:
     def record(self, value: Any, key: str = "") -> Any:
         """A JSON value of ours, its strings scrubbed, and those under names such as `hub_token` gone."""
         if isinstance(value, dict):
-            return {self.text(name): self.record(part, name) for name, part in value.items()}
+            return {self.places(name): self.record(part, name) for name, part in value.items()}
         if isinstance(value, list):
             return [self.record(part, key) for part in value]
         if not isinstance(value, str):
@@ -86,8 +96,23 @@ class Scrubber:
             return "***" if value else value
         return self.command(value) if key == "command" else self.text(value)
 
+    def config(self, value: Any) -> Any:
+        """The JSON configuration of a library: only a value that is a path loses names too.
+
+        Its words are those of the library, and a machine may be called as one of them; its `pad_token` is no secret.
+        """
+        if isinstance(value, dict):
+            return {name: self.config(part) for name, part in value.items()}
+        if isinstance(value, list):
+            return [self.config(part) for part in value]
+        if not isinstance(value, str) or self.places(value) == value:
+            return value
+        return self.text(value)
+
     def find(self, text: str, *, prose: bool = False) -> str | None:
         """What a text tells that it must not, in words that do not repeat a secret; None if nothing.
+
+        Names of people are not looked for: the words of a vocabulary and the authors of a paper have them too.
 
         Args:
             text: of a file.
@@ -100,17 +125,21 @@ class Scrubber:
                 return f"the local path {folder}"
         if prose and (found := _PROSE.search(text)):
             return f"the local path {found[1]}"
-        for name, word in self.names:
-            if len(name) >= 5 and _pattern(name).search(text):
-                return f"the {word} name {name}"
         return None
 
     def find_in_record(self, value: Any) -> str | None:
-        """As `find`, in all strings of a JSON value."""
-        for text in _strings(value):
+        """As `find`, in all strings of a JSON value, and whatever local path or name `text` would take out of one."""
+        return self._find_within(value, self.text)
+
+    def find_in_config(self, value: Any) -> str | None:
+        """As `find`, in all strings of a JSON value, and any local path."""
+        return self._find_within(value, self.places)
+
+    def _find_within(self, value: Any, scrubbed: Callable[[str], str]) -> str | None:
+        for text, is_key in _strings(value):
             if found := self.find(text):
                 return found
-            if self.command(text) != text and self.text(text) != text:
+            if self.command(text) != text and (self.places if is_key else scrubbed)(text) != text:
                 return f"a local path or name in {text[:80]!r}"
         return None
 
@@ -142,13 +171,14 @@ def _host_names() -> list[str]:
     return sorted(name for name in {full, full.split(".")[0]} if len(name) > 3 and name.lower() not in _COMMON)
 
 
-def _strings(value: Any) -> Iterator[str]:
+def _strings(value: Any) -> Iterator[tuple[str, bool]]:
+    """All strings of a JSON value, and whether each is a key."""
     if isinstance(value, dict):
-        yield from value
+        yield from ((key, True) for key in value)
         for part in value.values():
             yield from _strings(part)
     elif isinstance(value, list):
         for part in value:
             yield from _strings(part)
     elif isinstance(value, str):
-        yield value
+        yield value, False

@@ -52,10 +52,12 @@ def embed(folder: Path, sentences: Sequence[str]) -> Tensor:
         UserError: if it cannot be loaded.
     """
     config = read_json(folder / layout.CONFIG)
-    encoder = SentenceEncoder(load_backbone(str(folder)), pooler=config["pooler"], head=config["head"]).eval()
-    mine = "encoder.head."
-    rest = layout.read_rest(str(folder))
-    encoder.head.load_state_dict({k.removeprefix(mine): v.float() for k, v in rest.items() if k.startswith(mine)})
+    backbone = load_backbone(str(folder))
+    with torch.device("meta"):  # no random number is drawn: a training may be under way in another thread
+        encoder = SentenceEncoder(backbone, pooler=config["pooler"], head=config["head"]).eval()
+    mine, rest = "encoder.head.", layout.read_rest(str(folder))
+    head = {k.removeprefix(mine): v.float() for k, v in rest.items() if k.startswith(mine)}
+    encoder.head.load_state_dict(head, assign=True)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     length = read_json(folder / "sentence_bert_config.json")["max_seq_length"]
     rows = []

@@ -371,11 +371,11 @@ def test_hostile_contents_stay_text(bert, tmp_path):
     "change, said",
     [
         (lambda folder: shutil.rmtree(folder / "robustcse"), "no checkpoint of this project"),
-        (lambda folder: (folder / "robustcse/config.json").write_text("{"), "config.json is damaged"),
+        (lambda folder: (folder / "robustcse/config.json").write_text("{"), "config.json is not JSON"),
         (lambda folder: save(folder / "robustcse/config.json", {"method": "x\ny"}), "unknown method 'x y'"),
         (lambda folder: save(folder / "robustcse/config.json", {"method": "simcse", "pooler": "x"}), "unknown pooler"),
         (lambda folder: (folder / "results.json").write_text("[]"), "results.json is damaged"),
-        (lambda folder: (folder / "manifest.json").write_text("[" * 10**5), "manifest.json is damaged"),
+        (lambda folder: (folder / "manifest.json").write_text("[" * 10**5), "manifest.json is nested too deeply"),
         (lambda folder: save(folder / "results.json", {"tasks": {"a": 1}}), "results.json is no result"),
     ],
 )  # fmt: skip

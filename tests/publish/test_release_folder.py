@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
 from hf_robustcse.errors import UserError
+from hf_robustcse.model import RobustCSEModel
 from hf_robustcse.publish import build_release, verify
 from hf_robustcse.publish.scrub import Scrubber
 
@@ -84,6 +85,28 @@ def test_weights_beyond_float16_are_refused(checkpoint, tmp_path):
     assert not (tmp_path / "release").exists()
 
 
+def test_a_head_that_is_part_of_the_embedding_is_published_in_half_precision_too(bert, tmp_path):
+    RobustCSEModel.from_encoder(bert, method="vadv", keep_head=True).save_pretrained(tmp_path / "model")
+    state = torch.get_rng_state()
+    release = build_release(tmp_path / "model", tmp_path / "release", dtype="float16")
+    assert torch.equal(torch.get_rng_state(), state)  # a training in another thread goes on as it would
+    assert verify(release.folder)["max_abs_difference"] <= 1e-5
+
+
+@pytest.mark.parametrize("name", ["house", "bert", "Gao"])
+def test_a_user_whose_name_is_a_word_can_publish(checkpoint, tmp_path, monkeypatch, name):
+    assert '"house"' in (checkpoint / "tokenizer.json").read_text()
+    model = shutil.copytree(checkpoint, tmp_path / "model")
+    change_json(model / "manifest.json", identity={"seed": 0}, note=f"made by {name}", own={name: 1})
+    monkeypatch.setenv("LOGNAME", name)
+    monkeypatch.setattr("socket.gethostname", lambda: name)
+    release = build_release(model, tmp_path / "release", repo_id="org/simcse")
+    assert not release.warnings and json.loads((release.folder / "config.json").read_text())["model_type"] == "bert"
+    if name == "house":
+        manifest = json.loads((release.folder / "manifest.json").read_text())
+        assert manifest["note"] == "made by user" and "Gao" in (release.folder / "README.md").read_text()
+
+
 def change_json(path: Path, **values: object) -> None:
     content = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**content, **values}), encoding="utf-8")
@@ -92,13 +115,18 @@ def change_json(path: Path, **values: object) -> None:
 @pytest.mark.parametrize("case, message", [
     ("no config", "no checkpoint of this project: it has no robustcse/config.json"),
     ("remote code", r"config.json asks for code of its own \(auto_map\)"),
-    ("foreign module", "custom.Module is no module of sentence-transformers"),
-    ("outside", r"the path '\.\./elsewhere' is no plain folder name"),
+    ("foreign module", "'custom.Module', which is not part of sentence-transformers"),
+    ("outside", r"names the folder '\.\./elsewhere', which is outside the model"),
     ("link", "tokenizer.json is a link"),
     ("pickle", "has no model.safetensors"),
     ("secret in the tokenizer", "tokenizer.json cannot be published: it holds an access token"),
     ("secret in the weights", "model.safetensors cannot be published: it holds an access token"),
     ("broken record", "results.json is not JSON"),
+    ("no method", "config.json has the unknown method 'None'"),
+    ("no head", "config.json has no head or keep_head"),
+    ("no length", "sentence_bert_config.json has no max_seq_length above 0"),
+    ("huge", "asks for vocab_size 1000000000; the most is"),
+    ("adapter", "adapter_config.json names other code or another model"),
 ])  # fmt: skip
 def test_what_cannot_be_published_is_refused_in_one_line(checkpoint, tmp_path, case, message):
     model = shutil.copytree(checkpoint, tmp_path / "model")
@@ -122,6 +150,14 @@ def test_what_cannot_be_published_is_refused_in_one_line(checkpoint, tmp_path, c
     elif case == "secret in the weights":
         weights = load_file(model / "model.safetensors")
         save_file(weights, model / "model.safetensors", metadata={"format": "pt", "by": secret})
+    elif case in ("no method", "no head"):
+        change_json(model / "robustcse" / "config.json", **{case.split()[1]: None})
+    elif case == "no length":
+        change_json(model / "sentence_bert_config.json", max_seq_length="many")
+    elif case == "huge":
+        change_json(model / "config.json", vocab_size=10**9)
+    elif case == "adapter":
+        (model / "adapter_config.json").write_text('{"base_model_name_or_path": "elsewhere"}')
     elif case == "broken record":
         (model / "results.json").write_text("{")
     with pytest.raises(UserError, match=message) as error:

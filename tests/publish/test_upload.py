@@ -13,6 +13,7 @@ from hub_server import FINE_GRAINED_TOKEN, READ_TOKEN, WRITE_TOKEN, Hub
 from test_release_folder import run_example
 
 from hf_robustcse.errors import PushFailed, UserError
+from hf_robustcse.model import RobustCSEModel
 from hf_robustcse.publish import build_release, preflight, upload
 from hf_robustcse.publish import hub as client
 
@@ -61,11 +62,51 @@ def test_a_branch_a_tag_and_a_private_repository(hub, release):
     assert huggingface_hub.HfApi().repo_info("org/simcse").private
     upload(release, "org/simcse", private=True, revision="half", tag="v1", message="two")
     assert published(hub, "org/simcse", "half") == published(hub, "org/simcse", "v1") == local(release)
-    with pytest.raises(PushFailed, match="has a tag v1 already: choose another --tag"):
-        upload(release, "org/simcse", tag="v1")
     upload(release, "org/open")
     with pytest.raises(PushFailed, match="org/open is there and is public"):  # the Hub would ignore it
         upload(release, "org/open", private=True)
+
+
+def test_a_model_that_is_not_there_is_one_line(hub, release):
+    upload(release, "org/simcse", private=True)
+    for name, revision, token, message in (
+        ("org/none", None, WRITE_TOKEN, "cannot find 'org/none': org/none is not a local folder"),
+        ("org/simcse", "nope", WRITE_TOKEN, "cannot find 'org/simcse': nope is not a valid git identifier"),
+        ("org/simcse", None, "hf_nobody_has_this_token", "or cannot be reached with this token"),
+    ):
+        with pytest.raises(UserError, match=message) as error:
+            RobustCSEModel.from_pretrained(name, revision=revision, token=token)
+        assert "\n" not in str(error.value) and token not in str(error.value)
+    assert RobustCSEModel.from_pretrained("org/simcse", revision="main", token=WRITE_TOKEN).config.method == "simcse"
+
+
+def test_what_is_no_release_is_not_replaced(hub, release):
+    api = huggingface_hub.HfApi()
+    for name in ("LICENSE", "notes/mine.md"):
+        api.create_repo("org/theirs", exist_ok=True)
+        api.upload_file(path_or_fileobj=b"...", path_in_repo=name, repo_id="org/theirs")
+    message = "org/theirs holds notes/mine.md, which are no release of this package and would be deleted"
+    for revision in (None, "new"):
+        with pytest.raises(UserError, match=message):  # before a training of days
+            preflight("org/theirs", revision=revision)
+        with pytest.raises(PushFailed, match=message):
+            upload(release, "org/theirs", revision=revision)
+    api.delete_file("notes/mine.md", "org/theirs")
+    upload(release, "org/theirs")
+    assert published(hub, "org/theirs") == local(release) | {"LICENSE": b"..."}
+
+
+def test_the_command_to_retry_may_set_the_tag_that_it_has_set(hub, release, tmp_path):
+    hub.fail("POST", "/collections", status=403)
+    with pytest.raises(PushFailed, match="the files are on org/simcse, but this token may not write there"):
+        upload(release, "org/simcse", tag="v1", collection="org/T")
+    upload(release, "org/simcse", tag="v1", collection="org/T")
+    second = shutil.copytree(release, tmp_path / "second")
+    (second / "results.json").write_text("{}")
+    with pytest.raises(PushFailed, match="the tag v1 is that of the release before: choose another --tag"):
+        upload(second, "org/simcse", tag="v1")
+    with pytest.raises(PushFailed, match="has a tag v1 already"):
+        upload(second, "org/simcse", tag="v1")
 
 
 def test_collections_are_made_once(hub, release):
