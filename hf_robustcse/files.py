@@ -92,11 +92,13 @@ def whole_folder(folder: str | Path) -> Iterator[Path]:
         temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     except OSError as error:
         raise UserError(f"cannot write {folder}: {error}") from error
+    new = temporary / "new" / folder.name  # what is made in it may look at its name
     try:
-        yield temporary / "new"
+        new.parent.mkdir()
+        yield new
         if folder.exists():
             folder.rename(temporary / "old")  # a folder cannot be put in the place of another that holds files
-        (temporary / "new").rename(folder)
+        new.rename(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

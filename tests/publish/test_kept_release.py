@@ -33,5 +33,5 @@ def test_its_card_is_the_one_that_is_rendered_today():
     text = (FOLDER / "README.md").read_text(encoding="utf-8")
     results = sorted((FOLDER / "results").glob("*.json"))
     about = {"license": "apache-2.0", "language": "en"}
-    assert text == card_text(FOLDER, repo_id="hf-robustcse/vadv-tiny", results=results, **about)
+    assert text == card_text(FOLDER, repo_id="ORG/vadv-tiny", results=results, **about)
     validate(text)

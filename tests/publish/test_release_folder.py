@@ -170,7 +170,7 @@ def test_a_release_replaces_a_release_and_nothing_else(checkpoint, tmp_path):
     first = build_release(checkpoint, tmp_path / "release")
     again = build_release(checkpoint, tmp_path / "release")
     assert first == again
-    assert build_release(first.folder, tmp_path / "second").files == first.files  # a release is a checkpoint
+    assert build_release(first.folder, tmp_path / "b" / "release").files == first.files  # a release is a checkpoint
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.tex").write_text("...")
