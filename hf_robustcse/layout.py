@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -146,6 +146,26 @@ def _write_sentence_transformers(
             directory / folder / "model.safetensors",
         )
         modules.append((folder, "Dense"))
+    write_module_list(directory, modules)
+
+
+def write_module_list(
+    directory: Path,
+    modules: Sequence[tuple[str, str]],
+    *,
+    prompts: Mapping[str, str] | None = None,
+    default_prompt_name: str | None = None,
+    similarity_fn_name: str | None = "cosine",
+) -> None:
+    """``modules.json`` and the settings beside it, in the form that every release of sentence-transformers reads.
+
+    Args:
+        directory: of the model.
+        modules: (folder in it, name of the class), in order; the first is the transformer, in the root.
+        prompts: of the model, by name.
+        default_prompt_name: the one that is used where none is asked for.
+        similarity_fn_name: how embeddings are compared.
+    """
     write_json(
         directory / "modules.json",
         [
@@ -161,9 +181,9 @@ def _write_sentence_transformers(
                 "transformers": version_of("transformers"),
                 "pytorch": version_of("torch"),
             },
-            "prompts": {},
-            "default_prompt_name": None,
-            "similarity_fn_name": "cosine",
+            "prompts": dict(prompts or {}),
+            "default_prompt_name": default_prompt_name,
+            "similarity_fn_name": similarity_fn_name,
         },
     )
 

@@ -447,6 +447,10 @@ class RobustCSETrainer(Trainer):
 
         return push() if blocking else run_as_future(push)
 
+    @property
+    def _pushes_states(self) -> bool:
+        return self.args.hub_strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS)
+
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         if not self.is_world_process_zero() or self.args.hub_strategy == HubStrategy.END:
             return
@@ -456,9 +460,10 @@ class RobustCSETrainer(Trainer):
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         # A copy: the checkpoint may be removed while it is on its way.
         copy = Path(tempfile.mkdtemp(prefix="robustcse-")) / Path(checkpoint_folder).name
-        states = self.args.hub_strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS)
         try:
-            shutil.copytree(checkpoint_folder, copy, ignore=None if states else shutil.ignore_patterns("*.pt", "*.pth"))
+            shutil.copytree(
+                checkpoint_folder, copy, ignore=None if self._pushes_states else shutil.ignore_patterns("*.pt", "*.pth")
+            )
         except OSError as error:  # of shutil too, such as a full disk
             self._warn_not_pushed(self.state.global_step, error)
             shutil.rmtree(copy.parent, ignore_errors=True)
@@ -479,7 +484,7 @@ class RobustCSETrainer(Trainer):
                 checkpoint, checkpoint.parent / "release", repo_id=self.hub_model_id, token=args.hub_token
             )
             publish.upload(release.folder, self.hub_model_id, **settings)
-            if args.hub_strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
+            if self._pushes_states:
                 last = args.hub_strategy == HubStrategy.CHECKPOINT
                 name = "last-checkpoint" if last else checkpoint.name
                 publish.push_states(checkpoint, self.hub_model_id, name=name, replace=last, **settings)

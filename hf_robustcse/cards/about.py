@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+FAMILY_TAGS = ("sentence-transformers", "sentence-similarity", "feature-extraction", "robustness", "hf-robustcse")
+"""The tags that every model of the family has on the Hub, before those of its methods."""
+
 
 @dataclasses.dataclass(frozen=True)
 class About:

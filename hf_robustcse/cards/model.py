@@ -13,7 +13,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from hf_robustcse import files
 from hf_robustcse.cards import scores
-from hf_robustcse.cards.about import ABOUT
+from hf_robustcse.cards.about import ABOUT, FAMILY_TAGS
 from hf_robustcse.cards.check import check_language, check_license, check_repo_id
 from hf_robustcse.cards.checkpoint import EMBEDDED, Checkpoint, is_hub_model, mapping, read_checkpoint
 from hf_robustcse.cards.limits import limits_of
@@ -130,8 +130,7 @@ def _metadata(
         datasets=[source] if source and corpus.get("files") == [] else None,  # a corpus from the Hub has no files
         library_name="sentence-transformers",
         pipeline_tag="sentence-similarity",
-        tags=["sentence-transformers", "sentence-similarity", "feature-extraction", "robustness", "hf-robustcse",
-              *checkpoint.methods],
+        tags=[*FAMILY_TAGS, *checkpoint.methods],
         model_name=checkpoint.name if found else None,
         eval_results=found or None,
     )  # fmt: skip

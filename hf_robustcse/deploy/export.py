@@ -242,26 +242,10 @@ def _write_modules(folder: Path, model: SentenceTransformer, rest: list[nn.Modul
         module.save(str(folder / listed[-1][0]))
         if isinstance(module, Pooling):
             _write_pooling(folder / listed[-1][0], module)
-    write_json(
-        folder / "modules.json",
-        [
-            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-            for i, (path, kind) in enumerate(listed)
-        ],
-    )
-    write_json(
-        folder / "config_sentence_transformers.json",
-        {
-            "__version__": {
-                "sentence_transformers": version_of("sentence-transformers"),
-                "transformers": version_of("transformers"),
-                "pytorch": version_of("torch"),
-            },
-            "prompts": model.prompts,
-            "default_prompt_name": model.default_prompt_name,
-            "similarity_fn_name": model.similarity_fn_name,
-        },
-    )
+    layout.write_module_list(
+        folder, listed, prompts=model.prompts, default_prompt_name=model.default_prompt_name,
+        similarity_fn_name=model.similarity_fn_name,
+    )  # fmt: skip
 
 
 def _write_pooling(folder: Path, module: Pooling) -> None:

@@ -7,7 +7,6 @@ transformers that trains here.
 from __future__ import annotations
 
 import importlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from transformers import AutoTokenizer
 from hf_robustcse import layout
 from hf_robustcse.deploy.encode_command import DEFAULT_FILE
 from hf_robustcse.errors import UserError
+from hf_robustcse.files import read_json
 
 OUTPUT = "last_hidden_state"
 """Name of the graph's output, the token embeddings, as optimum expects it."""
@@ -137,16 +137,16 @@ def load_onnx(model_name_or_path: str, file_name: str = DEFAULT_FILE) -> Sentenc
     if graph is None or listed is None or sentence is None:
         missing = file_name if graph is None else "modules.json or sentence_bert_config.json"
         raise UserError(f"{name} has no {missing}: give a folder that `hf-robustcse export` wrote")
-    limits = json.loads(sentence.read_text(encoding="utf-8"))
+    limits = read_json(sentence)
     modules: list[torch.nn.Module] = [
         OnnxTransformer(graph, AutoTokenizer.from_pretrained(name), limits["max_seq_length"])
     ]
-    for entry in json.loads(listed.read_text(encoding="utf-8"))[1:]:
+    for entry in read_json(listed)[1:]:
         kind = getattr(module_types, entry["type"].rsplit(".", 1)[-1], None)
         if kind is None:
             raise UserError(f"{listed}: unknown module {entry['type']}; export the model again")
         modules.append(kind.load(name, subfolder=entry["path"]))
-    about = {} if settings is None else json.loads(settings.read_text(encoding="utf-8"))
+    about = {} if settings is None else read_json(settings)
     return SentenceTransformer(
         modules=modules, device="cpu", prompts=about.get("prompts") or None,
         default_prompt_name=about.get("default_prompt_name"), similarity_fn_name=about.get("similarity_fn_name"),

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from hf_robustcse import layout
+from hf_robustcse.cards.about import FAMILY_TAGS
 from hf_robustcse.cards.check import check_language, check_license, check_repo_id
 from hf_robustcse.cards.checkpoint import read_checkpoint
 from hf_robustcse.errors import UserError
@@ -309,7 +310,7 @@ def minimal_card(folder: Path, method: str, repo_id: str | None) -> str:
     name = repo_id or method
     lines = [
         "---", "library_name: sentence-transformers", "pipeline_tag: sentence-similarity", "tags:",
-        *(f"- {tag}" for tag in family_tags(method)), "---", "", f"# {name}", "",
+        *(f"- {tag}" for tag in (*FAMILY_TAGS, *method.split("+"))), "---", "", f"# {name}", "",
         f"A sentence encoder trained with `{method}` by hf_robustcse.", "", "```python",
         "from sentence_transformers import SentenceTransformer", "",
         f'model = SentenceTransformer("{repo_id or "PATH"}")',
@@ -317,11 +318,6 @@ def minimal_card(folder: Path, method: str, repo_id: str | None) -> str:
         f"print(a @ b)  # {check['cosine']:.4f}", "```", "",
     ]  # fmt: skip
     return "\n".join(lines)
-
-
-def family_tags(method: str) -> list[str]:
-    """The tags that all models of the family have, and those of the methods."""
-    return ["sentence-transformers", "feature-extraction", "sentence-similarity", "hf_robustcse", *method.split("+")]
 
 
 def _with_tags(text: str, tags: Sequence[str]) -> str:
