@@ -1,27 +1,26 @@
-"""Seconds of a training step: the methods here, and the MNRL trainer of sentence-transformers, interleaved.
+"""Seconds of a training step, interleaved: the methods here, SimCSE's released step, sentence-transformers' trainer.
 
     python benchmarks/train_step.py --model_name_or_path MODEL --train_file sentences.txt.gz --output_json out.json
 
-All train the same encoder ([CLS] pooling) on the same sentences, batch and length, in float32 with the same optimizer.
-MNRL is given each sentence as its own positive, which makes it SimCSE's objective. A round trains each for `--steps`
-steps after `--warmup` steps; a step lasts from the end of one to the end of the next, so it includes data loading. What
-is printed is the median over the rounds and its ratio to MNRL. ``--memory`` measures the peak of the memory instead:
-what training adds to a process that has loaded model and data, each system in a process of its own.
+All train the same encoder ([CLS] pooling) on the same sentences, batch and length, in float32 with the same optimizer,
+each under its own Trainer. ``mnrl`` is the MNRL trainer of sentence-transformers, given each sentence as its own
+positive, which makes it SimCSE's objective. ``released`` does what the released code of SimCSE does in a step, written
+anew for today's transformers: tokenised beforehand, both views of a padded batch in one pass, [CLS], Linear-Tanh, the
+broadcasting cosine. A round trains each for `--steps` steps after `--warmup` steps; a step lasts from the end of one to
+the end of the next, so it includes data loading. Ratios are of the seconds, within a round.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import platform
-import resource
 import shlex
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -29,8 +28,9 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.losses import MultipleNegativesRankingLoss
 from sentence_transformers.models import Pooling, Transformer
+from torch import Tensor, nn
 from tqdm import tqdm
-from transformers import TrainerCallback
+from transformers import AutoModel, AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
 
 from hf_robustcse import RobustCSEModel, RobustCSETrainer, RobustCSETrainingArguments
 from hf_robustcse.data import ContrastiveCollator, Corpus, load_corpus, tokenize_corpus
@@ -51,43 +51,57 @@ class Clock(TrainerCallback):
         self.ends.append(time.perf_counter())
 
 
-def resident_bytes() -> int:
-    """What this process holds now, on the accelerator if there is one."""
-    if torch.cuda.is_available():
-        return torch.cuda.memory_allocated()
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+class Released(nn.Module):
+    """The objective of SimCSE as its released code computes it, on any encoder.
+
+    Args:
+        model_name_or_path: folder or Hub id.
+        attention: transformers' ``attn_implementation``.
+    """
+
+    def __init__(self, model_name_or_path: str, attention: str) -> None:
+        super().__init__()
+        self.encoder = AutoModel.from_pretrained(
+            model_name_or_path, dtype=torch.float32, attn_implementation=attention, add_pooling_layer=False
+        )
+        width = self.encoder.config.hidden_size
+        self.head = nn.Sequential(nn.Linear(width, width), nn.Tanh())
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
+        """The loss of (N, 2, L) tokens: the same sentence twice."""
+        count = len(input_ids)
+        output = self.encoder(input_ids.flatten(0, 1), attention_mask=attention_mask.flatten(0, 1))
+        first, second = self.head(output.last_hidden_state[:, 0].view(count, 2, -1)).unbind(1)
+        similarity = nn.functional.cosine_similarity(first.unsqueeze(1), second.unsqueeze(0), dim=-1) / 0.05
+        return {"loss": nn.functional.cross_entropy(similarity, torch.arange(count, device=similarity.device))}
 
 
-def peak_bytes() -> int:
-    """The most that it has held."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def released_trainer(
+    model_name_or_path: str, tokens: Dataset, tokenizer: Any, *, attention: str = "eager", **settings: Any
+) -> Trainer:
+    """A trainer that takes the released step.
 
+    Args:
+        model_name_or_path: folder or Hub id.
+        tokens: rows of `tokenize_corpus`.
+        tokenizer: theirs.
+        attention: the released code has the attention that is now called eager.
+        **settings: callbacks, and what the training arguments take.
+    """
+    collate = ContrastiveCollator(tokenizer)
 
-def measure_memory(args: argparse.Namespace) -> None:
-    """Each system in a process of its own, `--rounds` times; the median of the peaks."""
-    peaks: dict[str, list[int]] = {name: [] for name in args.systems}
-    for _ in tqdm(range(args.rounds), unit="round"):
-        for name in args.systems:
-            command = [sys.executable, *sys.argv, "--systems", name, "--rounds", "1", "--child"]
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode:
-                sys.exit(f"{name} failed with code {done.returncode} (-9: out of memory): {done.stderr[-300:]}")
-            peaks[name].append(json.loads(done.stdout.splitlines()[-1])["peak_bytes"])
-    medians = {name: statistics.median(values) for name, values in peaks.items()}
-    result = {
-        **about(args),
-        "peak_bytes": peaks,
-        "median_peak_bytes": medians,
-        "ratios": {
-            f"{name}/simcse": value / medians["simcse"] for name, value in medians.items() if "simcse" in medians
-        },
-    }
-    for name, value in medians.items():
-        print(f"{name:<16} {value / 2**20:.0f} MiB")
-    if args.output_json:
-        write_json(args.output_json, result)
+    def twice(rows: list[dict[str, Any]]) -> dict[str, Tensor]:
+        batch = collate(rows)
+        return {name: batch[name].repeat(1, 2, 1) for name in ("input_ids", "attention_mask")}
+
+    callbacks = settings.pop("callbacks", None)
+    return Trainer(
+        Released(model_name_or_path, attention),
+        TrainingArguments(remove_unused_columns=False, **settings),
+        train_dataset=tokens,
+        data_collator=twice,
+        callbacks=callbacks,
+    )
 
 
 def machine() -> dict[str, object]:
@@ -99,6 +113,12 @@ def machine() -> dict[str, object]:
         "machine": platform.machine(),
         "library_versions": library_versions(),
     }
+
+
+def spread(above: list[float], below: list[float]) -> dict[str, float]:
+    """The ratio of two systems over the rounds."""
+    ratios = [a / b for a, b in zip(above, below, strict=True)]
+    return {"min": min(ratios), "median": statistics.median(ratios), "max": max(ratios)}
 
 
 def about(args: argparse.Namespace) -> dict[str, object]:
@@ -116,14 +136,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--systems", nargs="+", default=["mnrl", "simcse", "vadv"])
+    parser.add_argument("--systems", nargs="+", default=["released", "mnrl", "simcse", "vadv"])
     parser.add_argument("--vadv_dropout", default="shared", choices=["shared", "independent", "off"])
-    parser.add_argument("--memory", action="store_true", help="peak memory in place of seconds")
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--released_attention", default="eager", choices=["eager", "sdpa"])
     args = parser.parse_args()
-    if args.memory and not args.child:
-        measure_memory(args)
-        return
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
 
@@ -161,32 +177,37 @@ def main() -> None:
             callbacks=[clock],
         )
 
+    def released(folder: str, clock: Clock) -> Trainer:
+        tokenizer = AutoTokenizer.from_pretrained(args.model_name_or_path)
+        tokens = tokenize_corpus(Corpus(corpus.dataset, 1, None), tokenizer, args.max_seq_length)
+        return released_trainer(
+            args.model_name_or_path, tokens, tokenizer, attention=args.released_attention, output_dir=folder,
+            callbacks=[clock], **shared,
+        )  # fmt: skip
+
     seconds: dict[str, list[float]] = {name: [] for name in args.systems}
     for _ in tqdm(range(args.rounds), unit="round"):
         for name in args.systems:
             with tempfile.TemporaryDirectory() as folder:
                 clock = Clock()
-                trainer = mnrl(folder, clock) if name == "mnrl" else ours(name, folder, clock)
-                if args.child:
-                    before = resident_bytes()
-                    trainer.train()
-                    print(json.dumps({"peak_bytes": peak_bytes() - before}))
-                    return
+                peers = {"mnrl": mnrl, "released": released}
+                trainer = peers[name](folder, clock) if name in peers else ours(name, folder, clock)
                 trainer.train()
             ends = clock.ends[args.warmup - 1 :]
             seconds[name].append((ends[-1] - ends[0]) / (len(ends) - 1))
     medians = {name: statistics.median(values) for name, values in seconds.items()}
+    ratios = {f"{a}/{b}": spread(seconds[a], seconds[b]) for a in seconds for b in seconds if a != b}
     result = {
         **about(args),
         "seconds_per_step": seconds,
         "median_seconds_per_step": medians,
-        "ratios": {f"{a}/{b}": medians[a] / medians[b] for a in medians for b in medians if a != b},
+        "ratios": ratios,
     }
     for name, value in medians.items():
-        print(f"{name:<8} {value:.3f} s a step, {args.batch_size / value:.0f} sentences a second")
-    for pair, ratio in result["ratios"].items():
-        if pair == "simcse/mnrl" or pair.endswith("/simcse"):
-            print(f"{pair}: {ratio:.3f}")
+        print(f"{name:<16} {value:.3f} s a step, {args.batch_size / value:.0f} sentences a second")
+    for pair, ratio in ratios.items():
+        if pair in ("released/simcse", "mnrl/simcse", "mnrl/released") or pair.endswith("/simcse"):
+            print(f"{pair}: {ratio['median']:.3f} ({ratio['min']:.3f} to {ratio['max']:.3f})")
     if args.output_json:
         write_json(args.output_json, result)
 

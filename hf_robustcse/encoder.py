@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer, PretrainedConfig, PreTrainedModel
 
 from hf_robustcse.errors import UserError
-from hf_robustcse.modules import Head, Pooler
+from hf_robustcse.modules import Head, Pooler, use_fast_dropout
+from hf_robustcse.packing import Packer
 
 # Configuration names of the dropouts that a forward pass in training mode applies; each model type has a few of them.
 DROPOUT_NAMES = (
@@ -21,6 +22,8 @@ DROPOUT_NAMES = (
 
 class SentenceEncoder(nn.Module):
     """`backbone`, then `pooler` (f), then `head` (g).
+
+    Padding costs nothing where the backbone allows it (see `packing`).
 
     Args:
         backbone: any transformers encoder with word embeddings.
@@ -38,6 +41,8 @@ class SentenceEncoder(nn.Module):
         self.pooler = Pooler(pooler)
         self.head = Head(head, self.width)
         freeze_own_pooler(backbone)
+        self._packer: Packer | None = None
+        use_fast_dropout(backbone)
 
     @property
     def width(self) -> int:
@@ -67,18 +72,24 @@ class SentenceEncoder(nn.Module):
             (N, d).
         """
         layers = self.pooler.layers
-        output = self.backbone(
-            input_ids=input_ids,
-            inputs_embeds=inputs_embeds,
-            attention_mask=attention_mask,
-            output_hidden_states=layers is not None,
-        )
+        inputs = {"input_ids": input_ids, "inputs_embeds": inputs_embeds, "output_hidden_states": layers is not None}
+        if self._packer is None:
+            self._packer = Packer(self.backbone)  # not before there are weights to try it on
+        rows = self._packer.find_rows(attention_mask, only_first=self.pooler.kind == "cls")
+        if rows is None:
+            output = self.backbone(**inputs, attention_mask=attention_mask)
+        else:
+            output = self._packer(self.backbone, rows, **inputs)
         if layers is None:
             tokens = output.last_hidden_state
         else:
             first, second = layers
             tokens = (output.hidden_states[first] + output.hidden_states[second]) / 2
-        return self.pooler(tokens, attention_mask)
+        if rows is None:
+            return self.pooler(tokens, attention_mask)
+        if rows.only_first:
+            return tokens[0]
+        return self.pooler(rows.put(tokens[0]), attention_mask)
 
 
 def freeze_own_pooler(backbone: PreTrainedModel) -> None:

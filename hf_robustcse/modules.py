@@ -45,6 +45,46 @@ class Pooler(nn.Module):
         return self.kind
 
 
+class _Dropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
+        # 16 random bits decide: an eighth of the time that torch takes on CPUs which MKL does not draw for.
+        drop = round(p * 2**16)
+        bits = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+        keep = torch.from_numpy(bits.numpy().view("int16")[: x.numel()] >= drop - 2**15).view(x.shape)
+        ctx.save_for_backward(keep)
+        ctx.scale = 2**16 / (2**16 - drop)
+        return (x * keep).mul_(ctx.scale)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (keep,) = ctx.saved_tensors
+        return (grad * keep).mul_(ctx.scale), None
+
+
+def dropout(x: Tensor, p: float) -> Tensor:
+    """``nn.functional.dropout`` in training; on the CPU p is rounded to a multiple of 2^-16, and it is faster."""
+    if x.device.type != "cpu" or p >= 1 - 2**-16 or torch.compiler.is_compiling():
+        return nn.functional.dropout(x, p)
+    return _Dropout.apply(x, p)
+
+
+class Dropout(nn.Dropout):
+    """`dropout` as a module."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The same shape."""
+        return dropout(x, self.p) if self.training and self.p > 0 else x
+
+
+def use_fast_dropout(module: nn.Module) -> None:
+    """Replace every plain ``nn.Dropout`` in a module by `Dropout`."""
+    for parent in list(module.modules()):
+        for name, child in parent.named_children():
+            if type(child) is nn.Dropout:
+                setattr(parent, name, Dropout(child.p).train(child.training))
+
+
 class BatchNorm(nn.BatchNorm1d):
     """Batch normalisation whose statistics are those of the batches of all processes together.
 

@@ -1,0 +1,230 @@
+"""Passes over the real tokens alone: the padding of a batch costs nothing but in the attention, where it is cheap.
+
+A padded batch (N, L) becomes one row (1, T) of its T real tokens, with their positions. All in an encoder but the
+attention works on single tokens and does not see the difference. For the attention, a function registered with
+transformers under `NAME` puts queries, keys and values back into their places in (N, L); without a `Rows` it is SDPA.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+
+from hf_robustcse.modules import dropout
+
+NAME = "robustcse"
+_WORTH = 0.97
+"""The largest share of real tokens that is packed: above it, the moving about costs what it saves."""
+_CLOSE = 1e-3
+"""How far the vectors of the probe may lie apart, relative to their largest number; an error is near 1."""
+
+
+class _Take(torch.autograd.Function):
+    """Some rows of a tensor, none of them twice: the gradient is put into place, where indexing would add it up."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, index: Tensor) -> Tensor:
+        ctx.save_for_backward(index)
+        ctx.count = len(x)
+        return x.index_select(0, index)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (index,) = ctx.saved_tensors
+        return grad.new_zeros(ctx.count, *grad.shape[1:]).index_copy_(0, index, grad), None
+
+
+class _Put(torch.autograd.Function):
+    """Rows into their places among `count`, 0 elsewhere: the opposite of `_Take`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, index: Tensor, count: int) -> Tensor:
+        ctx.save_for_backward(index)
+        return x.new_zeros(count, *x.shape[1:]).index_copy_(0, index, x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (index,) = ctx.saved_tensors
+        return grad.index_select(0, index), None, None
+
+
+@dataclasses.dataclass
+class Rows:
+    """Where the real tokens of a batch lie.
+
+    Attributes:
+        mask: (N, L), true for the real tokens.
+        index: (T,) their places in the flattened mask.
+        position: (T,) their columns.
+        first: (N,) the number of each sentence's first token among the T.
+        only_first: whether nothing but the first tokens is read of the last layer.
+    """
+
+    mask: Tensor
+    index: Tensor
+    position: Tensor
+    first: Tensor
+    only_first: bool = False
+
+    def take(self, x: Tensor) -> Tensor:
+        """The real tokens (T, ...) of (N, L, ...)."""
+        return _Take.apply(x.flatten(0, 1), self.index)
+
+    def put(self, x: Tensor) -> Tensor:
+        """(T, ...) back into (N, L, ...), 0 where there is padding."""
+        return _Put.apply(x, self.index, self.mask.numel()).unflatten(0, self.mask.shape)
+
+
+def find_rows(attention_mask: Tensor) -> Rows | None:
+    """The real tokens of a (N, L) mask, padding on the right; None where packing saves nothing."""
+    mask = attention_mask.bool()
+    lengths = mask.sum(dim=1)
+    index = mask.flatten().nonzero().squeeze(1)
+    if len(index) > _WORTH * mask.numel() or not bool(lengths.all()):
+        return None
+    return Rows(mask, index, index % mask.shape[1], lengths.cumsum(0) - lengths)
+
+
+def attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    packing: Rows | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attention in transformers' form: (1, H, T, D) queries, keys and values to (1, T, H, D), or as SDPA does.
+
+    Raises:
+        NotImplementedError: for a kind of attention that is not known here.
+    """
+    sdpa = AttentionInterface()["sdpa"]
+    if packing is None:
+        return sdpa(module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **kwargs)
+    if kwargs.get("position_bias") is not None or kwargs.get("is_causal") or getattr(module, "is_causal", False):
+        raise NotImplementedError("packing knows plain attention over the whole sentence")
+    q, k, v = (packing.put(x[0].transpose(0, 1)).transpose(1, 2) for x in (query, key, value))
+    keys = packing.mask[:, None, None, :]
+    if (window := kwargs.get("sliding_window")) is not None:
+        place = torch.arange(keys.shape[-1], device=keys.device)
+        # As in transformers' modelling files: flash attention's window, which counts the token itself.
+        keys = keys & ((place[:, None] - place).abs() < window)
+    if dropout and q.device.type == "cpu" and key.shape[1] == query.shape[1]:
+        out = _attend(q, k, v, keys, q.shape[-1] ** -0.5 if scaling is None else scaling, dropout)
+    else:
+        out = sdpa(module, q, k, v, keys, scaling=scaling, dropout=dropout, is_causal=False)[0]
+    return packing.take(out)[None], None
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, scaling: float, p: float) -> Tensor:
+    """What SDPA does on a CPU when there is dropout, with faster dropout: (N, H, L, D) to (N, L, H, D)."""
+    scores = (q * scaling) @ k.transpose(2, 3)
+    # A padded query may see no key within its window; nobody reads it, but its gradient must be a number.
+    weights = scores.masked_fill(~keys, torch.finfo(scores.dtype).min).softmax(dim=-1)
+    return (dropout(weights, p) @ v).transpose(1, 2)
+
+
+AttentionInterface.register(NAME, attention)
+AttentionMaskInterface.register(NAME, AttentionMaskInterface()["sdpa"])
+
+
+class Packer:
+    """Runs a backbone on the real tokens of a batch.
+
+    Whether a backbone can be run so, and how it numbers positions, is found out by trying: two sentences padded and
+    packed. Where the two differ, batches stay padded; so they do when the user chose another attention than SDPA.
+
+    Args:
+        backbone: any transformers encoder; its attention is replaced (`NAME`).
+    """
+
+    def __init__(self, backbone: PreTrainedModel) -> None:
+        self._offset: int | None = None
+        """Of the first position."""
+        self._skips = False
+        """Whether the last layer can leave out what is not read."""
+        if backbone.config._attn_implementation not in ("sdpa", NAME):
+            return
+        backbone.set_attn_implementation(NAME)
+        padding = backbone.config.pad_token_id
+        # BERT counts positions from 0, RoBERTa and its kin from behind the padding index.
+        self._offset = next((o for o in (0, 1 + (padding or 0)) if self._agrees(backbone, o)), None)
+        if self._offset is None:
+            backbone.set_attn_implementation("sdpa")
+            return
+        layers = getattr(getattr(backbone, "encoder", None), "layer", None)
+        if isinstance(layers, nn.ModuleList) and isinstance(getattr(layers[-1], "attention", None), nn.Module):
+            hook = layers[-1].attention.register_forward_hook(_keep_first, with_kwargs=True)
+            self._skips = self._agrees(backbone, self._offset, only_first=True)
+            if not self._skips:
+                hook.remove()
+
+    @torch.no_grad()
+    def _agrees(self, backbone: PreTrainedModel, offset: int, only_first: bool = False) -> bool:
+        """Whether packed passes give what padded ones give."""
+        device = backbone.get_input_embeddings().weight.device
+        tokens = 3 + torch.arange(8, device=device).view(2, 4) % (backbone.config.vocab_size - 3)
+        mask = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]], device=device)
+        rows = find_rows(mask)
+        rows.only_first = only_first
+        training = [child for child in backbone.modules() if child.training]
+        backbone.eval()
+        try:
+            wanted = backbone(input_ids=tokens, attention_mask=mask).last_hidden_state
+            wanted = wanted[:, 0] if only_first else rows.take(wanted)
+            found = self._run(backbone, rows, offset, input_ids=tokens).last_hidden_state[0]
+            return found.shape == wanted.shape and bool((found - wanted).abs().max() <= _CLOSE * wanted.abs().max())
+        except Exception:  # whatever an unknown encoder makes of arguments that it does not know
+            return False
+        finally:
+            for child in training:
+                child.training = True
+
+    @staticmethod
+    def _run(backbone: PreTrainedModel, rows: Rows, offset: int, **inputs: Any) -> Any:
+        name, x = next((n, x) for n, x in inputs.items() if n in ("input_ids", "inputs_embeds") and x is not None)
+        return backbone(
+            **{**inputs, name: rows.take(x)[None]},
+            position_ids=(rows.position + offset)[None],
+            # Of four dimensions: transformers then makes no mask of T x T.
+            attention_mask=rows.mask.new_ones(1, 1, 1, 1),
+            packing=rows,
+        )
+
+    def find_rows(self, attention_mask: Tensor, *, only_first: bool) -> Rows | None:
+        """The rows of a batch, or None where it is to be run padded.
+
+        Args:
+            attention_mask: (N, L), padding on the right.
+            only_first: nothing but the first token of the last layer will be read.
+        """
+        rows = None if self._offset is None else find_rows(attention_mask)
+        if rows is not None:
+            rows.only_first = only_first and self._skips
+        return rows
+
+    def __call__(self, backbone: PreTrainedModel, rows: Rows, **inputs: Any) -> Any:
+        """The backbone's output with (1, T, d) token vectors, or (1, N, d) if `rows` are read at the first token.
+
+        Args:
+            backbone: that of the constructor.
+            rows: see `find_rows`.
+            **inputs: input_ids (N, L) or inputs_embeds (N, L, e), and options of the backbone.
+        """
+        return self._run(backbone, rows, self._offset, **inputs)
+
+
+def _keep_first(module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
+    """After the attention of the last layer: go on with the first tokens alone."""
+    rows = kwargs.get("packing")
+    if rows is None or not rows.only_first:
+        return output
+    return (_Take.apply(output[0][0], rows.first)[None], *output[1:])

@@ -1,0 +1,158 @@
+"""Passes over the real tokens alone give what padded ones give, in value and in gradient."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from tiny import FAMILIES, SENTENCES, make_encoder
+from torch import nn
+
+from hf_robustcse.encoder import SentenceEncoder, load_backbone
+from hf_robustcse.model import RobustCSEModel
+from hf_robustcse.modules import POOLERS, Dropout
+from hf_robustcse.packing import NAME, Packer, find_rows
+from hf_robustcse.perturb import SharedDropout
+
+PACKED = {"bert", "roberta", "electra", "xlm-roberta", "modernbert", "distilbert"}
+LAST_LAYER_SKIPS = {"bert", "roberta", "electra", "xlm-roberta"}
+
+
+def batch(model: RobustCSEModel) -> tuple[torch.Tensor, torch.Tensor]:
+    rows = model.tokenizer(SENTENCES, padding=True, return_tensors="pt", padding_side="right")
+    return rows["input_ids"], rows["attention_mask"]
+
+
+def padded(encoder: SentenceEncoder) -> SentenceEncoder:
+    """The same encoder without packing."""
+    encoder._packer._offset = None
+    return encoder
+
+
+def outcome(encoder: SentenceEncoder, ids: torch.Tensor, mask: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Embeddings, and gradients with respect to word embeddings and all weights."""
+    embeds = encoder.embed(ids).detach().requires_grad_()
+    out = encoder(mask, inputs_embeds=embeds)
+    weights = {name: p for name, p in encoder.named_parameters() if p.requires_grad and "word_emb" not in name}
+    torch.manual_seed(0)
+    grads = torch.autograd.grad((out * torch.randn_like(out)).sum(), [embeds, *weights.values()], allow_unused=True)
+    named = dict(zip(["embeds", *weights], grads, strict=True))
+    return {"out": out.detach(), **{name: grad for name, grad in named.items() if grad is not None}}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("pooler", POOLERS)
+def test_packed_equals_padded(encoders, family, pooler):
+    model = RobustCSEModel.from_encoder(encoders[family], pooler=pooler).double().eval()
+    ids, mask = batch(model)
+    packed = outcome(model.encoder, ids, mask)
+    assert (model.encoder._packer.find_rows(mask, only_first=False) is not None) == (family in PACKED)
+    assert model.encoder._packer._skips == (family in LAST_LAYER_SKIPS)
+    plain = outcome(padded(model.encoder), ids, mask)
+    assert packed.keys() == plain.keys()
+    for name, want in plain.items():
+        assert torch.allclose(packed[name], want, atol=1e-10, rtol=1e-8), name
+
+
+def test_a_local_window_is_kept(tmp_path):
+    make_encoder(tmp_path, "modernbert", local_attention=4, num_hidden_layers=4)
+    encoder = SentenceEncoder(load_backbone(str(tmp_path)), pooler="mean").double().eval()
+    ids = torch.randint(5, 60, (2, 20), generator=torch.Generator().manual_seed(0))
+    mask = torch.tensor([[1] * 20, [1] * 15 + [0] * 5])
+    packed = encoder(mask, input_ids=ids)
+    assert encoder._packer.find_rows(mask, only_first=False) is not None
+    assert torch.allclose(packed, padded(encoder)(mask, input_ids=ids), atol=1e-12)
+
+
+def test_the_last_layer_computes_what_is_read(bert):
+    encoder = RobustCSEModel.from_encoder(bert).eval().encoder
+    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+    encoder(mask, input_ids=torch.full((2, 4), 7))
+    seen = []
+    for layer in encoder.backbone.encoder.layer:
+        layer.intermediate.register_forward_hook(lambda m, args, out: seen.append(tuple(out.shape[:2])))
+    encoder(mask, input_ids=torch.full((2, 4), 7))
+    assert seen == [(1, 6), (1, 6), (1, 2)]
+    seen.clear()
+    padded(encoder)(mask, input_ids=torch.full((2, 4), 7))
+    assert seen == [(2, 4)] * 3
+
+
+@pytest.mark.parametrize("family", sorted(PACKED))
+def test_dropout_is_drawn_again(encoders, family):
+    encoder = RobustCSEModel.from_encoder(encoders[family]).train().encoder
+    ids = torch.randint(5, 60, (3, 9), generator=torch.Generator().manual_seed(0))
+    mask = (torch.arange(9) < torch.tensor([[9], [4], [6]])).long()
+    same = SharedDropout(ids.device)
+    with same:
+        first = encoder(mask, input_ids=ids)
+    with same:
+        again = encoder(mask, input_ids=ids)
+    assert torch.equal(first, again)
+    assert not torch.allclose(first, encoder(mask, input_ids=ids))
+
+
+def test_gradient_checkpointing_changes_nothing(bert):
+    grads = []
+    for checkpointed in (False, True):
+        torch.manual_seed(0)  # the head is random
+        model = RobustCSEModel.from_encoder(bert).train()
+        if checkpointed:
+            model.gradient_checkpointing_enable()
+        model(*batch(model)).loss.backward()
+        grads.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+    for name, grad in grads[0].items():
+        assert torch.allclose(grad, grads[1][name], atol=1e-6), name
+
+
+def test_full_batches_and_empty_sentences_stay_padded():
+    assert find_rows(torch.ones(3, 4)) is None
+    assert find_rows(torch.tensor([[1, 1], [0, 0]])) is None
+    rows = find_rows(torch.tensor([[1, 0, 0], [1, 1, 1]]))
+    x = torch.arange(6.0).view(2, 3, 1)
+    assert rows.take(x).flatten().tolist() == [0, 3, 4, 5]
+    assert rows.put(rows.take(x)).flatten().tolist() == [0, 0, 0, 3, 4, 5]
+    assert rows.position.tolist() == [0, 0, 1, 2] and rows.first.tolist() == [0, 1]
+
+
+def test_another_attention_is_left_alone(bert):
+    backbone = load_backbone(str(bert), attn_implementation="eager")
+    assert Packer(backbone).find_rows(torch.tensor([[1, 0], [1, 1]]), only_first=False) is None
+    assert backbone.config._attn_implementation == "eager"
+
+
+def test_a_checkpoint_does_not_name_the_attention(bert, tmp_path):
+    model = RobustCSEModel.from_encoder(bert).eval()
+    model.encode(SENTENCES)
+    assert model.encoder.backbone.config._attn_implementation == NAME
+    model.save_pretrained(tmp_path)
+    for path in tmp_path.rglob("*.json"):
+        assert NAME not in json.dumps(json.loads(path.read_text())).replace("hf_robustcse", "").replace(
+            '"model_type": "robustcse"', ""
+        ).replace("RobustCSE", ""), path
+
+
+def test_dropout_keeps_the_mean_and_its_gradient():
+    torch.manual_seed(0)
+    x = torch.full((400, 1001), 2.0, requires_grad=True)
+    layer = Dropout(0.1).train()
+    out = layer(x)
+    kept = out != 0
+    assert abs(kept.float().mean().item() - 0.9) < 0.002  # four standard deviations
+    assert torch.allclose(out[kept], torch.tensor(2 / 0.9), rtol=1e-4)
+    columns = kept.float().mean(dim=0)
+    assert columns.min() > 0.8 and columns.max() < 0.98
+    out.sum().backward()
+    assert torch.equal(x.grad != 0, kept) and torch.allclose(x.grad[kept], torch.tensor(1 / 0.9), rtol=1e-4)
+    torch.manual_seed(0)
+    assert torch.equal(layer(x), out)
+    assert torch.equal(layer.eval()(x), x) and torch.equal(Dropout(0.0).train()(x), x)
+    assert (Dropout(1.0).train()(x) == 0).all()
+
+
+def test_plain_dropout_is_replaced(bert):
+    backbone = load_backbone(str(bert), dropout=0.2)
+    model = SentenceEncoder(backbone)
+    found = [m for m in model.modules() if isinstance(m, nn.Dropout)]
+    assert found and all(type(m) is Dropout and m.p == 0.2 and not m.training for m in found)
