@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokeni
 
 from hf_robustcse.errors import UserError
 from hf_robustcse.modules import Head, Pooler, use_fast_dropout
-from hf_robustcse.packing import Packer
+from hf_robustcse.packing import packer_of
 
 # Configuration names of the dropouts that a forward pass in training mode applies; each model type has a few of them.
 DROPOUT_NAMES = (
@@ -41,7 +41,6 @@ class SentenceEncoder(nn.Module):
         self.pooler = Pooler(pooler)
         self.head = Head(head, self.width)
         freeze_own_pooler(backbone)
-        self._packer: Packer | None = None
         use_fast_dropout(backbone)
 
     @property
@@ -73,13 +72,12 @@ class SentenceEncoder(nn.Module):
         """
         layers = self.pooler.layers
         inputs = {"input_ids": input_ids, "inputs_embeds": inputs_embeds, "output_hidden_states": layers is not None}
-        if self._packer is None:
-            self._packer = Packer(self.backbone)  # not before there are weights to try it on
-        rows = self._packer.find_rows(attention_mask, only_first=self.pooler.kind == "cls")
+        packer = packer_of(self.backbone)
+        rows = packer.find_rows(attention_mask, only_first=self.pooler.kind == "cls")
         if rows is None:
             output = self.backbone(**inputs, attention_mask=attention_mask)
         else:
-            output = self._packer(self.backbone, rows, **inputs)
+            output = packer(self.backbone, rows, **inputs)
         if layers is None:
             tokens = output.last_hidden_state
         else:
@@ -167,6 +165,40 @@ def blind_backbone(config: PretrainedConfig, layers: int) -> PreTrainedModel:
     backbone.set_input_embeddings(nn.Identity())
     freeze_own_pooler(backbone)
     return backbone
+
+
+class ReplacedTokenDetector(nn.Module):
+    """Original or replaced, for every token, with a sentence embedding in the place of the first token's embedding.
+
+    Args:
+        backbone: a transformers encoder that reads ``inputs_embeds``.
+        sentence_width: d.
+        embedding_width: e; where it differs from d, a linear map takes the sentence embedding there.
+    """
+
+    def __init__(self, backbone: nn.Module, sentence_width: int, embedding_width: int) -> None:
+        super().__init__()
+        self.backbone = backbone
+        use_fast_dropout(backbone)
+        same = sentence_width == embedding_width
+        self.condition = nn.Identity() if same else nn.Linear(sentence_width, embedding_width)
+        self.classifier = nn.Linear(backbone.config.hidden_size, 1)
+
+    def forward(self, embeds: Tensor, attention_mask: Tensor, h: Tensor) -> Tensor:
+        """Logits (N, L), above 0 for replaced, of (N, L, e) embeddings under a (N, L) mask and (N, d) sentences.
+
+        What stands where there is padding has no meaning.
+        """
+        first = self.condition(h).to(embeds.dtype).unsqueeze(1)
+        embeds = torch.cat([first, embeds[:, 1:]], dim=1)
+        packer = packer_of(self.backbone)
+        rows = packer.find_rows(attention_mask, only_first=False)
+        if rows is None:
+            tokens = self.backbone(inputs_embeds=embeds, attention_mask=attention_mask).last_hidden_state
+            return self.classifier(tokens).squeeze(-1)
+        return rows.put(
+            self.classifier(packer(self.backbone, rows, inputs_embeds=embeds).last_hidden_state[0, :]).squeeze(-1)
+        )
 
 
 def load_masked_lm(model_name_or_path: str, **kwargs: Any) -> PreTrainedModel:

@@ -11,6 +11,7 @@ from transformers import AutoModelForMaskedLM, PreTrainedModel
 from hf_robustcse.distributed import all_reduce_sum, world_size
 from hf_robustcse.encoder import load_masked_lm
 from hf_robustcse.errors import UserError
+from hf_robustcse.packing import masked_logits
 
 
 class MaskedLM(nn.Module):
@@ -61,9 +62,11 @@ class MaskedLM(nn.Module):
                     if parameter is not self.embeddings.weight:
                         parameter.copy_(found[key])
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Logits over the vocabulary (N, L, V) of (N, L) ids."""
-        return self._model[0](input_ids=input_ids, attention_mask=attention_mask).logits
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, chosen: Tensor | None = None) -> Tensor:
+        """Logits over the vocabulary (N, L, V) of (N, L) ids, or (M, V), those of the M `chosen` ones, (N, L), alone."""
+        if chosen is None:
+            return self._model[0](input_ids=input_ids, attention_mask=attention_mask).logits
+        return masked_logits(self._model[0], input_ids, attention_mask, chosen)
 
 
 def _drop_tied(module: MaskedLM, state: dict[str, Any], prefix: str, metadata: Any) -> None:
@@ -103,15 +106,14 @@ def mlm_loss(logits: Tensor, targets: Tensor, chosen: Tensor) -> Tensor:
     """Cross-entropy of the chosen tokens, in nats, their mean over all processes; 0 if there is none.
 
     Args:
-        logits: (N, L, V).
+        logits: (M, V), of the M chosen tokens.
         targets: (N, L) ids.
         chosen: (N, L), true for the tokens to predict.
 
     Returns:
         A scalar whose mean over the processes is the mean over the chosen tokens of the global batch.
     """
-    rows = logits[chosen]
-    total = nn.functional.cross_entropy(rows if rows.dtype == torch.float64 else rows.float(), targets[chosen],
-                                        reduction="sum")  # fmt: skip
+    logits = logits if logits.dtype == torch.float64 else logits.float()
+    total = nn.functional.cross_entropy(logits, targets[chosen], reduction="sum")
     count = all_reduce_sum(chosen.sum().to(total.dtype)).clamp_min(1)
     return total * world_size() / count

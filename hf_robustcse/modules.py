@@ -203,29 +203,6 @@ class SharedNoise(nn.Module):
         return seed
 
 
-class ReplacedTokenDetector(nn.Module):
-    """Original or replaced, for every token, with a sentence embedding in the place of the first token's embedding.
-
-    Args:
-        backbone: a transformers encoder that reads ``inputs_embeds``.
-        sentence_width: d.
-        embedding_width: e; where it differs from d, a linear map takes the sentence embedding there.
-    """
-
-    def __init__(self, backbone: nn.Module, sentence_width: int, embedding_width: int) -> None:
-        super().__init__()
-        self.backbone = backbone
-        same = sentence_width == embedding_width
-        self.condition = nn.Identity() if same else nn.Linear(sentence_width, embedding_width)
-        self.classifier = nn.Linear(backbone.config.hidden_size, 1)
-
-    def forward(self, embeds: Tensor, attention_mask: Tensor, h: Tensor) -> Tensor:
-        """Logits (N, L), above 0 for replaced, of (N, L, e) embeddings under a (N, L) mask and (N, d) sentences."""
-        first = self.condition(h).to(embeds.dtype).unsqueeze(1)
-        output = self.backbone(inputs_embeds=torch.cat([first, embeds[:, 1:]], dim=1), attention_mask=attention_mask)
-        return self.classifier(output.last_hidden_state).squeeze(-1)
-
-
 class _PowerNormFunction(torch.autograd.Function):
     """DCL eq. 9: both passes use the running statistic, so the backward one is not the forward one's derivative."""
 

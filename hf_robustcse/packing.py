@@ -170,17 +170,20 @@ class Packer:
     @torch.no_grad()
     def _agrees(self, backbone: PreTrainedModel, offset: int, only_first: bool = False) -> bool:
         """Whether packed passes give what padded ones give."""
-        device = backbone.get_input_embeddings().weight.device
-        tokens = 3 + torch.arange(8, device=device).view(2, 4) % (backbone.config.vocab_size - 3)
-        mask = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]], device=device)
+        weight = next(backbone.parameters())
+        embeddings = backbone.get_input_embeddings()
+        config = backbone.config
+        width = getattr(embeddings, "embedding_dim", getattr(config, "embedding_size", config.hidden_size))
+        embeds = torch.sin(torch.arange(8.0 * width)).view(2, 4, width).to(weight)  # no number is drawn here
+        mask = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]], device=weight.device)
         rows = find_rows(mask)
         rows.only_first = only_first
         training = [child for child in backbone.modules() if child.training]
         backbone.eval()
         try:
-            wanted = backbone(input_ids=tokens, attention_mask=mask).last_hidden_state
+            wanted = backbone(inputs_embeds=embeds, attention_mask=mask).last_hidden_state
             wanted = wanted[:, 0] if only_first else rows.take(wanted)
-            found = self._run(backbone, rows, offset, input_ids=tokens).last_hidden_state[0]
+            found = self._run(backbone, rows, offset, inputs_embeds=embeds).last_hidden_state[0]
             return found.shape == wanted.shape and bool((found - wanted).abs().max() <= _CLOSE * wanted.abs().max())
         except Exception:  # whatever an unknown encoder makes of arguments that it does not know
             return False
@@ -215,11 +218,51 @@ class Packer:
         """The backbone's output with (1, T, d) token vectors, or (1, N, d) if `rows` are read at the first token.
 
         Args:
-            backbone: that of the constructor.
+            backbone: that of the constructor, or a model on top of it.
             rows: see `find_rows`.
             **inputs: input_ids (N, L) or inputs_embeds (N, L, e), and options of the backbone.
         """
         return self._run(backbone, rows, self._offset, **inputs)
+
+
+def packer_of(backbone: PreTrainedModel) -> Packer:
+    """The packer of a backbone, made when it is first asked for: there must be weights to try it on."""
+    packer = getattr(backbone, "_robustcse_packer", None)
+    if packer is None:
+        packer = backbone._robustcse_packer = Packer(backbone)
+    return packer
+
+
+def masked_logits(model: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor, chosen: Tensor) -> Tensor:
+    """The logits of a masked language model where they are wanted; its head, which is wide, runs there alone.
+
+    Args:
+        model: what ``AutoModelForMaskedLM`` gives.
+        input_ids: (N, L).
+        attention_mask: (N, L), padding on the right.
+        chosen: (N, L), true for M real tokens.
+
+    Returns:
+        (M, V), in the order of `chosen`.
+    """
+    packer = packer_of(model.base_model)
+    rows = packer.find_rows(attention_mask, only_first=False)
+    if rows is None:
+        places = chosen.flatten().nonzero().squeeze(1)
+    else:
+        places = chosen.flatten()[rows.index].nonzero().squeeze(1)
+
+    def keep(module: nn.Module, args: Any, output: Any) -> Any:
+        output.last_hidden_state = _Take.apply(output.last_hidden_state.flatten(0, 1), places)[None]
+        return output
+
+    hook = model.base_model.register_forward_hook(keep)
+    try:
+        if rows is None:
+            return model(input_ids=input_ids, attention_mask=attention_mask).logits[0]
+        return packer(model, rows, input_ids=input_ids).logits[0]
+    finally:
+        hook.remove()
 
 
 def _keep_first(module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:

@@ -6,13 +6,14 @@ import json
 
 import pytest
 import torch
-from tiny import FAMILIES, SENTENCES, make_encoder
+from tiny import FAMILIES, SENTENCES, make_encoder, make_language_model
 from torch import nn
+from transformers import AutoModelForMaskedLM
 
-from hf_robustcse.encoder import SentenceEncoder, load_backbone
+from hf_robustcse.encoder import ReplacedTokenDetector, SentenceEncoder, blind_backbone, load_backbone
 from hf_robustcse.model import RobustCSEModel
 from hf_robustcse.modules import POOLERS, Dropout
-from hf_robustcse.packing import NAME, Packer, find_rows
+from hf_robustcse.packing import NAME, Packer, find_rows, masked_logits, packer_of
 from hf_robustcse.perturb import SharedDropout
 
 PACKED = {"bert", "roberta", "electra", "xlm-roberta", "modernbert", "distilbert"}
@@ -26,7 +27,7 @@ def batch(model: RobustCSEModel) -> tuple[torch.Tensor, torch.Tensor]:
 
 def padded(encoder: SentenceEncoder) -> SentenceEncoder:
     """The same encoder without packing."""
-    encoder._packer._offset = None
+    packer_of(encoder.backbone)._offset = None
     return encoder
 
 
@@ -47,12 +48,44 @@ def test_packed_equals_padded(encoders, family, pooler):
     model = RobustCSEModel.from_encoder(encoders[family], pooler=pooler).double().eval()
     ids, mask = batch(model)
     packed = outcome(model.encoder, ids, mask)
-    assert (model.encoder._packer.find_rows(mask, only_first=False) is not None) == (family in PACKED)
-    assert model.encoder._packer._skips == (family in LAST_LAYER_SKIPS)
+    assert (packer_of(model.encoder.backbone).find_rows(mask, only_first=False) is not None) == (family in PACKED)
+    assert packer_of(model.encoder.backbone)._skips == (family in LAST_LAYER_SKIPS)
     plain = outcome(padded(model.encoder), ids, mask)
     assert packed.keys() == plain.keys()
     for name, want in plain.items():
         assert torch.allclose(packed[name], want, atol=1e-10, rtol=1e-8), name
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra", "modernbert", "mpnet"])
+def test_logits_where_they_are_wanted(tmp_path, family):
+    model = AutoModelForMaskedLM.from_pretrained(make_language_model(tmp_path, family)).double().eval()
+    ids = torch.randint(5, 60, (4, 9), generator=torch.Generator().manual_seed(0))
+    mask = (torch.arange(9) < torch.tensor([[9], [4], [6], [2]])).long()
+    chosen = mask.bool() & (torch.arange(9) % 3 == 1)
+    want = model(input_ids=ids, attention_mask=mask).logits[chosen]
+    for some in (chosen, torch.zeros_like(chosen)):
+        got = masked_logits(model, ids, mask, some)
+        assert torch.allclose(got, want[: len(got)], atol=1e-10) and len(got) == some.sum()
+    assert torch.equal(model(input_ids=ids, attention_mask=mask).logits[chosen], want)  # nothing is left behind
+    grads = [
+        torch.autograd.grad(out.square().sum(), model.get_input_embeddings().weight)[0]
+        for out in (masked_logits(model, ids, mask, chosen), model(input_ids=ids, attention_mask=mask).logits[chosen])
+    ]
+    assert torch.allclose(*grads, atol=1e-8, rtol=1e-8)
+
+
+@pytest.mark.parametrize("family", ["bert", "electra", "mpnet"])
+def test_the_detector_reads_real_tokens(encoders, family):
+    config = load_backbone(str(encoders[family])).config
+    width = getattr(config, "embedding_size", config.hidden_size)
+    detector = ReplacedTokenDetector(blind_backbone(config, 2), config.hidden_size, width).double().eval()
+    torch.manual_seed(0)
+    embeds = torch.randn(3, 6, width, dtype=torch.float64)
+    mask = torch.tensor([[1] * 6, [1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0]])
+    h = torch.randn(3, config.hidden_size, dtype=torch.float64)
+    got = detector(embeds, mask, h)
+    packer_of(detector.backbone)._offset = None
+    assert torch.allclose(got[mask.bool()], detector(embeds, mask, h)[mask.bool()], atol=1e-12)
 
 
 def test_a_local_window_is_kept(tmp_path):
@@ -61,7 +94,7 @@ def test_a_local_window_is_kept(tmp_path):
     ids = torch.randint(5, 60, (2, 20), generator=torch.Generator().manual_seed(0))
     mask = torch.tensor([[1] * 20, [1] * 15 + [0] * 5])
     packed = encoder(mask, input_ids=ids)
-    assert encoder._packer.find_rows(mask, only_first=False) is not None
+    assert packer_of(encoder.backbone).find_rows(mask, only_first=False) is not None
     assert torch.allclose(packed, padded(encoder)(mask, input_ids=ids), atol=1e-12)
 
 

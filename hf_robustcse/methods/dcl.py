@@ -238,6 +238,6 @@ class DCL(Method):
                 batch.input_ids, batch.words, noise, rate=o.dcl_mask_rate, vocabulary=len(self._tokenizer),
                 mask_token_id=self._tokenizer.mask_token_id,
             )  # fmt: skip
-            value = mlm_loss(self.mlm(masked, batch.attention_mask), batch.input_ids, chosen)
+            value = mlm_loss(self.mlm(masked, batch.attention_mask, chosen), batch.input_ids, chosen)
             terms["mlm"] = Term(value, o.dcl_mlm_weight)
         return Contribution(terms=terms)

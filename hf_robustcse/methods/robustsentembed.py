@@ -13,10 +13,11 @@ from transformers import PreTrainedModel
 
 from hf_robustcse import functional, perturb
 from hf_robustcse.distributed import all_reduce_sum, world_size
-from hf_robustcse.encoder import SentenceEncoder, blind_backbone, load_generator
+from hf_robustcse.encoder import ReplacedTokenDetector, SentenceEncoder, blind_backbone, load_generator
 from hf_robustcse.errors import UserError
 from hf_robustcse.methods.base import Batch, Contribution, Method, Paper, Term, global_keys
-from hf_robustcse.modules import ReplacedTokenDetector, SharedNoise
+from hf_robustcse.modules import SharedNoise
+from hf_robustcse.packing import masked_logits
 
 
 class RobustSentEmbed(Method):
@@ -239,9 +240,8 @@ class RobustSentEmbed(Method):
         generator, mask_token = self.generator
         uniform = torch.special.ndtr(self.noise(batch.embeds.detach()[..., :2]).double())
         masked = batch.words & (uniform[..., 0] < self.options.rse_mask_rate)
-        logits = generator.to(batch.embeds.device)(
-            input_ids=batch.input_ids.masked_fill(masked, mask_token), attention_mask=batch.attention_mask
-        ).logits[masked]
+        ids = batch.input_ids.masked_fill(masked, mask_token)
+        logits = masked_logits(generator.to(batch.embeds.device), ids, batch.attention_mask, masked)
         cumulative = logits.float().softmax(dim=-1).cumsum(dim=-1)
         drawn = uniform[..., 1][masked].to(cumulative.dtype).unsqueeze(1) * cumulative[:, -1:]
         samples = torch.searchsorted(cumulative, drawn).squeeze(1).clamp_max(cumulative.shape[1] - 1)
