@@ -63,7 +63,7 @@ class MaskedLM(nn.Module):
                         parameter.copy_(found[key])
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, chosen: Tensor | None = None) -> Tensor:
-        """Logits over the vocabulary (N, L, V) of (N, L) ids, or (M, V), those of the M `chosen` ones, (N, L), alone."""
+        """Logits over the vocabulary (N, L, V) of (N, L) ids, or (M, V) of the M `chosen` ones, (N, L), alone."""
         if chosen is None:
             return self._model[0](input_ids=input_ids, attention_mask=attention_mask).logits
         return masked_logits(self._model[0], input_ids, attention_mask, chosen)
