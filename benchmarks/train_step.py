@@ -7,7 +7,8 @@ each under its own Trainer. ``mnrl`` is the MNRL trainer of sentence-transformer
 positive, which makes it SimCSE's objective. ``released`` does what the released code of SimCSE does in a step, written
 anew for today's transformers: tokenised beforehand, both views of a padded batch in one pass, [CLS], Linear-Tanh, the
 broadcasting cosine. A round trains each for `--steps` steps after `--warmup` steps; a step lasts from the end of one to
-the end of the next, so it includes data loading. Ratios are of the seconds, within a round.
+the end of the next, so it includes data loading. Ratios are of the seconds, within a round. ``simcse-padded`` and
+``simcse-plain`` are simcse without what makes it fast, see `take_away`.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ from transformers import AutoModel, AutoTokenizer, Trainer, TrainerCallback, Tra
 
 from hf_robustcse import RobustCSEModel, RobustCSETrainer, RobustCSETrainingArguments
 from hf_robustcse.data import ContrastiveCollator, Corpus, load_corpus, tokenize_corpus
+from hf_robustcse.encoder import SentenceEncoder
 from hf_robustcse.evaluation.results import library_versions
 from hf_robustcse.files import write_json
+from hf_robustcse.packing import packer_of
 
 
 class Clock(TrainerCallback):
@@ -74,6 +77,16 @@ class Released(nn.Module):
         first, second = self.head(output.last_hidden_state[:, 0].view(count, 2, -1)).unbind(1)
         similarity = nn.functional.cosine_similarity(first.unsqueeze(1), second.unsqueeze(0), dim=-1) / 0.05
         return {"loss": nn.functional.cross_entropy(similarity, torch.arange(count, device=similarity.device))}
+
+
+def take_away(encoder: SentenceEncoder, what: str) -> None:
+    """Undo what makes a step fast, to see what it is worth: ``padded``, and ``plain``, padded with torch's dropout."""
+    packer_of(encoder.backbone).off()
+    if what == "plain":
+        for parent in list(encoder.backbone.modules()):
+            for name, child in parent.named_children():
+                if isinstance(child, nn.Dropout):
+                    setattr(parent, name, nn.Dropout(child.p))
 
 
 def released_trainer(
@@ -151,8 +164,11 @@ def main() -> None:
     }  # fmt: skip
 
     def ours(method: str, folder: str, clock: Clock) -> RobustCSETrainer:
+        method, _, without = method.partition("-")
         options = {"vadv": {"vadv_dropout": args.vadv_dropout}, "dcl": {"dcl_augmentation": "dropout"}}.get(method, {})
         model = RobustCSEModel.from_encoder(args.model_name_or_path, method=method, method_options=options)
+        if without:
+            take_away(model.encoder, without)
         tokens = tokenize_corpus(Corpus(corpus.dataset, 1, None), model.tokenizer, args.max_seq_length)
         return RobustCSETrainer(
             model,

@@ -202,6 +202,15 @@ class Packer:
             packing=rows,
         )
 
+    def off(self) -> None:
+        """Run every batch padded from now on."""
+        self._offset = None
+
+    @property
+    def packs(self) -> bool:
+        """Whether the backbone can be run on packed batches."""
+        return self._offset is not None
+
     def find_rows(self, attention_mask: Tensor, *, only_first: bool) -> Rows | None:
         """The rows of a batch, or None where it is to be run padded.
 
@@ -209,7 +218,7 @@ class Packer:
             attention_mask: (N, L), padding on the right.
             only_first: nothing but the first token of the last layer will be read.
         """
-        rows = None if self._offset is None else find_rows(attention_mask)
+        rows = find_rows(attention_mask) if self.packs else None
         if rows is not None:
             rows.only_first = only_first and self._skips
         return rows

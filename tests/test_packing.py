@@ -27,7 +27,7 @@ def batch(model: RobustCSEModel) -> tuple[torch.Tensor, torch.Tensor]:
 
 def padded(encoder: SentenceEncoder) -> SentenceEncoder:
     """The same encoder without packing."""
-    packer_of(encoder.backbone)._offset = None
+    packer_of(encoder.backbone).off()
     return encoder
 
 
@@ -48,7 +48,7 @@ def test_packed_equals_padded(encoders, family, pooler):
     model = RobustCSEModel.from_encoder(encoders[family], pooler=pooler).double().eval()
     ids, mask = batch(model)
     packed = outcome(model.encoder, ids, mask)
-    assert (packer_of(model.encoder.backbone).find_rows(mask, only_first=False) is not None) == (family in PACKED)
+    assert packer_of(model.encoder.backbone).packs == (family in PACKED)
     assert packer_of(model.encoder.backbone)._skips == (family in LAST_LAYER_SKIPS)
     plain = outcome(padded(model.encoder), ids, mask)
     assert packed.keys() == plain.keys()
@@ -84,7 +84,7 @@ def test_the_detector_reads_real_tokens(encoders, family):
     mask = torch.tensor([[1] * 6, [1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0]])
     h = torch.randn(3, config.hidden_size, dtype=torch.float64)
     got = detector(embeds, mask, h)
-    packer_of(detector.backbone)._offset = None
+    packer_of(detector.backbone).off()
     assert torch.allclose(got[mask.bool()], detector(embeds, mask, h)[mask.bool()], atol=1e-12)
 
 
@@ -94,7 +94,7 @@ def test_a_local_window_is_kept(tmp_path):
     ids = torch.randint(5, 60, (2, 20), generator=torch.Generator().manual_seed(0))
     mask = torch.tensor([[1] * 20, [1] * 15 + [0] * 5])
     packed = encoder(mask, input_ids=ids)
-    assert packer_of(encoder.backbone).find_rows(mask, only_first=False) is not None
+    assert packer_of(encoder.backbone).packs
     assert torch.allclose(packed, padded(encoder)(mask, input_ids=ids), atol=1e-12)
 
 
@@ -151,7 +151,7 @@ def test_full_batches_and_empty_sentences_stay_padded():
 
 def test_another_attention_is_left_alone(bert):
     backbone = load_backbone(str(bert), attn_implementation="eager")
-    assert Packer(backbone).find_rows(torch.tensor([[1, 0], [1, 1]]), only_first=False) is None
+    assert not Packer(backbone).packs
     assert backbone.config._attn_implementation == "eager"
 
 
