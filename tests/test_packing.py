@@ -139,6 +139,17 @@ def test_gradient_checkpointing_changes_nothing(bert):
         assert torch.allclose(grad, grads[1][name], atol=1e-6), name
 
 
+def test_bfloat16_packs_too(bert):
+    for cast in (False, True):
+        model = RobustCSEModel.from_encoder(bert).eval()
+        model = model.to(torch.bfloat16) if cast else model
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=not cast):
+            packed = model.encoder(batch(model)[1], input_ids=batch(model)[0])
+            assert packer_of(model.encoder.backbone).packs
+            plain = padded(model.encoder)(batch(model)[1], input_ids=batch(model)[0])
+        assert (packed - plain).abs().max() < 0.05 * plain.abs().max()
+
+
 def test_full_batches_and_empty_sentences_stay_padded():
     assert find_rows(torch.ones(3, 4)) is None
     assert find_rows(torch.tensor([[1, 1], [0, 0]])) is None
