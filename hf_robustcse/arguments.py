@@ -274,19 +274,20 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
         raise UserError(f"--variant must be one of {', '.join(VARIANTS)}, not {given.variant!r}")
     recipe = recipe_arguments(Path(given.recipe), given.variant) if given.recipe else []
     own = options_of(argv, given.recipe)
-    embedded = parser.read(recipe + own).model_name_or_path is None
+    values = parser.read(recipe + own)
+    embedded = values.model_name_or_path is None
     if embedded and EMBEDDED_RECIPE.is_file():
         recipe = recipe_arguments(EMBEDDED_RECIPE, given.variant) + recipe
-    parsed = parser.make(parser.read(recipe + own))
-    model, data, training, run = parsed[:4]
-    used = build(model.method).options()
-    for options in parsed[4:]:
-        for name, value in dataclasses.asdict(options).items():
-            if name in used:
-                used[name] = value
-            elif value != getattr(type(options)(), name):
-                raise UserError(f"--{name} belongs to a method that --method {model.method} does not use")
-    build(model.method, used)
+        values = parser.read(recipe + own)
+    # The method first: the training arguments load more of transformers when they are made.
+    used = build(values.method).options()
+    for name, default in (item for kind in option_types for item in dataclasses.asdict(kind()).items()):
+        if name in used:
+            used[name] = getattr(values, name)
+        elif getattr(values, name) != default:
+            raise UserError(f"--{name} belongs to a method that --method {values.method} does not use")
+    build(values.method, used)
+    model, data, training, run = parser.make(values)[:4]
     return Arguments(model, data, training, run, used, embedded, command_line(["run_unsup.py", *argv]), given.recipe)
 
 

@@ -144,10 +144,11 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
     parser = OptionParser([TaskArguments, FinetuningArguments])
     recipe = parser.read(argv).recipe
     words = [*(recipe_arguments(Path(recipe), "paper") if recipe else []), *options_of(argv, recipe)]
-    task, training = parser.make(parser.read(words))
-    if task.task is None:
+    values = parser.read(words)
+    if values.task is None:
         raise UserError(f"--task is missing: one of {', '.join(TASKS)}")
-    find_task(task.task)
+    find_task(values.task)
+    task, training = parser.make(values)  # the training arguments load more of transformers when they are made
     for name in ("max_train_samples", "max_eval_samples"):
         if getattr(task, name) is not None and getattr(task, name) < 1:
             raise UserError(f"--{name} must be at least 1, not {getattr(task, name)}")
