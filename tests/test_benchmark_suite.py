@@ -93,11 +93,9 @@ def test_rows_are_run_once_and_a_failure_stops_no_other(suite, tmp_path, capsys)
 
 @pytest.mark.slow
 def test_training_steps_on_the_embedded_encoder(suite, tmp_path, capsys):
-    options = (
-        "--model_name_or_path {model_name_or_path} --train_file {train_file} --systems mnrl simcse --batch_size 4 "
-    )
+    options = "--model_name_or_path {model_name_or_path} --train_file {train_file} --systems mnrl simcse"
     ratios = (suite.Ratio("mnrl/simcse", "MNRL", "ours"),)
-    tiny = suite.Row("step", "train_step.py", f"{options} --steps 1 --warmup 1 --rounds 2", ratios, 10)
+    tiny = suite.Row("step", "train_step.py", f"{options} --batch_size 4 --steps 1 --warmup 1 --rounds 2", ratios, 10)
     suite.SUITES["cpu"] = (tiny,)
     code, out, err = stopped(suite, ["--output_dir", tmp_path], capsys)
     assert code == 0, err
