@@ -11,13 +11,16 @@ from __future__ import annotations
 
 from hf_robustcse.distributed import leave_group
 from hf_robustcse.errors import UserError, command
-from hf_robustcse.finetune.run import parse_arguments, run
+from hf_robustcse.finetune.arguments import parse_arguments
 
 
 @command
 def main() -> None:
     try:
-        run(parse_arguments())
+        arguments = parse_arguments()
+        from hf_robustcse.finetune.run import run  # takes seconds to import: help and mistakes come first
+
+        run(arguments)
     except UserError:  # raised by every process; after another error the rest may still wait
         leave_group()
         raise

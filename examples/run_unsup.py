@@ -15,15 +15,18 @@ push it again, and the exit code is 1.
 
 from __future__ import annotations
 
+from hf_robustcse.arguments import parse_arguments
 from hf_robustcse.distributed import leave_group
 from hf_robustcse.errors import PushFailed, TrainingStopped, UserError, command
-from hf_robustcse.runs import parse_arguments, run
 
 
 @command
 def main() -> None:
     try:
-        run(parse_arguments())
+        arguments = parse_arguments()
+        from hf_robustcse.runs import run  # all that trains takes seconds to import: help and mistakes come first
+
+        run(arguments)
     except (UserError, TrainingStopped, PushFailed):  # by every process, or nothing waits for the one that pushed
         leave_group()
         raise

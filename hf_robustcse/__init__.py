@@ -9,10 +9,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hf_robustcse.arguments import RobustCSETrainingArguments
     from hf_robustcse.losses import RobustCSELoss
     from hf_robustcse.model import RobustCSEConfig, RobustCSEModel
     from hf_robustcse.sentence_transformer import SentenceTransformer
-    from hf_robustcse.trainer import RobustCSETrainer, RobustCSETrainingArguments
+    from hf_robustcse.trainer import RobustCSETrainer
 
 __version__ = "0.1.0"
 __all__ = [
@@ -25,7 +26,7 @@ _HOMES = {
     "RobustCSELoss": "losses",
     "RobustCSEModel": "model",
     "RobustCSETrainer": "trainer",
-    "RobustCSETrainingArguments": "trainer",
+    "RobustCSETrainingArguments": "arguments",
     "SentenceTransformer": "sentence_transformer",
 }
 

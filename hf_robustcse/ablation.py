@@ -14,18 +14,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 
-from hf_robustcse.distributed import world_size
+from hf_robustcse.arguments import DEV_METRICS, Arguments, parse_arguments, recipe_arguments
+from hf_robustcse.distributed import say, world_size
 from hf_robustcse.errors import Parser, TrainingStopped, UserError
-from hf_robustcse.evaluation.dev_text import DevText
 from hf_robustcse.evaluation.pictures import HOW_TO_GET, has_matplotlib
 from hf_robustcse.evaluation.results import command_line, library_versions
 from hf_robustcse.files import atomic_write_text, write_json
 from hf_robustcse.methods import METHODS, build
-from hf_robustcse.runs import Arguments, holds_run, parse_arguments, recipe_arguments, run, say
-from hf_robustcse.trainer import DEV_METRICS
 
 AXES = ("linear", "log", "symlog", "category")
 # What the sweep itself decides for each of its runs.
@@ -316,6 +313,10 @@ def run_sweep(sweep: Sweep) -> dict[str, Any]:
         UserError: if the folder holds something else, if its runs were made of different data, or if no run at all
             could be trained.
     """
+    import torch
+
+    from hf_robustcse.runs import run  # all that trains, which takes seconds to import: a mistake is told before
+
     folder, grid = sweep.folder, sweep.grid
     first = sweep.arguments(sweep.cells[0], sweep.seeds[0]).training
     main = first.process_index == 0
@@ -367,6 +368,8 @@ def run_sweep(sweep: Sweep) -> dict[str, Any]:
 
 def _claim(sweep: Sweep, main: bool) -> None:
     """Write down whose folder this is, or refuse one that is another's."""
+    from hf_robustcse.runs import holds_run
+
     path = sweep.folder / "sweep.json"
     identity = {
         "grid": sweep.grid.name,
@@ -480,6 +483,8 @@ def _splits(record: Mapping[str, Any]) -> dict[str, str]:
 
 def table(record: Mapping[str, Any]) -> str:
     """The record of a sweep as a Markdown table; what the paper reports has columns of its own, and says so."""
+    from hf_robustcse.evaluation.dev_text import DevText
+
     rows = record["cells"]
     splits = _splits(record)
     first = next((task for task in splits if task in record["before"]), None)

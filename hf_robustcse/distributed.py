@@ -215,3 +215,9 @@ def gather_lists(values: list[Any]) -> list[Any]:
     lists: list[Any] = [None] * world_size()
     dist.all_gather_object(lists, values)
     return [value for one in lists for value in one]
+
+
+def say(*lines: str) -> None:
+    """Print on the main process."""
+    if rank() == 0:
+        print(*lines, sep="\n", flush=True)

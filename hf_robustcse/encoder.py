@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+import transformers  # its models load on first use: the methods' options need none
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer, PretrainedConfig, PreTrainedModel
 
 from hf_robustcse.errors import UserError
 from hf_robustcse.modules import Head, Pooler, use_fast_dropout
 from hf_robustcse.packing import packer_of
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
 
 # Configuration names of the dropouts that a forward pass in training mode applies; each model type has a few of them.
 DROPOUT_NAMES = (
@@ -127,10 +130,10 @@ def load_backbone(model_name_or_path: str, *, dropout: float | None = None, **kw
     """
     hub = {key: kwargs[key] for key in ("revision", "token", "cache_dir", "local_files_only") if key in kwargs}
     try:
-        config = AutoConfig.from_pretrained(model_name_or_path, **hub)
+        config = transformers.AutoConfig.from_pretrained(model_name_or_path, **hub)
         if dropout is not None:
             set_dropout(config, dropout)
-        backbone, info = AutoModel.from_pretrained(
+        backbone, info = transformers.AutoModel.from_pretrained(
             model_name_or_path, config=config, dtype=torch.float32, output_loading_info=True, **kwargs
         )
     except Exception as error:  # the readers of configurations and weights have a dozen kinds
@@ -161,7 +164,7 @@ def blind_backbone(config: PretrainedConfig, layers: int) -> PreTrainedModel:
     config.num_hidden_layers = layers
     if getattr(config, "layer_types", None):
         config.layer_types = config.layer_types[:layers]
-    backbone = AutoModel.from_config(config, dtype=torch.float32)
+    backbone = transformers.AutoModel.from_config(config, dtype=torch.float32)
     backbone.set_input_embeddings(nn.Identity())
     freeze_own_pooler(backbone)
     return backbone
@@ -212,7 +215,7 @@ def load_masked_lm(model_name_or_path: str, **kwargs: Any) -> PreTrainedModel:
         UserError: if it cannot be loaded or has no trained head.
     """
     try:
-        model, info = AutoModelForMaskedLM.from_pretrained(
+        model, info = transformers.AutoModelForMaskedLM.from_pretrained(
             model_name_or_path, dtype=torch.float32, output_loading_info=True, **kwargs
         )
     except (OSError, ValueError, KeyError) as error:
@@ -237,7 +240,7 @@ def load_generator(name: str | None, vocabulary: int) -> tuple[PreTrainedModel, 
         raise UserError("none is named")
     model = load_masked_lm(name)
     try:
-        mask_token = AutoTokenizer.from_pretrained(name).mask_token_id
+        mask_token = transformers.AutoTokenizer.from_pretrained(name).mask_token_id
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"cannot load the tokenizer of {name!r} ({str(error).strip().splitlines()[0]})") from error
     if mask_token is None:

@@ -17,10 +17,10 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import torch
+import transformers  # its models load on first use
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers import CONFIG_MAPPING, AutoConfig, AutoModel
 from transformers.utils import cached_file
 
 from hf_robustcse.encoder import SentenceEncoder
@@ -385,14 +385,14 @@ def _check_backbone(name: str, path: Path, own: bool, **hub: Any) -> None:
     check_sizes(settings, path)
     attention = [settings.get(key) for key in ("attn_implementation", "_attn_implementation")]
     if any(isinstance(value, str) and "/" in value for value in attention) or (
-        "auto_map" in settings and (own or settings.get("model_type") not in CONFIG_MAPPING)
+        "auto_map" in settings and (own or settings.get("model_type") not in transformers.CONFIG_MAPPING)
     ):
         raise UserError(f"{path} needs code that comes with the model, which is never run: choose another model")
     files = weight_files(name, **hub)
     held = {k: v for file in files if file.suffix == ".safetensors" for k, v in read_shapes(file).items()}
     try:
         with torch.device("meta"):  # shapes without memory
-            wanted = AutoModel.from_config(AutoConfig.for_model(**settings)).state_dict()
+            wanted = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(**settings)).state_dict()
     except Exception as error:  # each kind of model complains of its settings in its own way
         if own:
             reason = " ".join(f"{type(error).__name__}: {error}".split())

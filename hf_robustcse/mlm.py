@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+import transformers  # its models load on first use
 from torch import Tensor, nn
-from transformers import AutoModelForMaskedLM, PreTrainedModel
 
 from hf_robustcse.distributed import all_reduce_sum, world_size
 from hf_robustcse.encoder import load_masked_lm
 from hf_robustcse.errors import UserError
 from hf_robustcse.packing import masked_logits
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class MaskedLM(nn.Module):
@@ -30,7 +33,7 @@ class MaskedLM(nn.Module):
     def __init__(self, backbone: PreTrainedModel) -> None:
         super().__init__()
         try:
-            model = AutoModelForMaskedLM.from_config(backbone.config, dtype=torch.float32)
+            model = transformers.AutoModelForMaskedLM.from_config(backbone.config, dtype=torch.float32)
         except ValueError as error:
             raise UserError(f"{type(backbone).__name__} has no head of masked-language modelling") from error
         setattr(model, model.base_model_prefix, backbone)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import copy
 import dataclasses
-import difflib
 import json
 import math
 import os
@@ -13,7 +11,6 @@ import platform
 import shutil
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,278 +19,26 @@ from typing import Any
 import datasets
 import torch
 import transformers
-import yaml
 from accelerate.utils import broadcast_object_list
 from sentence_transformers import SentenceTransformer
-from transformers import HfArgumentParser, TrainingArguments, set_seed
+from transformers import TrainingArguments, set_seed
 
 from hf_robustcse import publish
+from hf_robustcse.arguments import DEV_METRICS, EMBEDDED_CORPUS, EMBEDDED_ENCODER, Arguments, DataArguments
+from hf_robustcse.arguments import parse_arguments as parse_arguments
 from hf_robustcse.data import ContrastiveCollator, Corpus, load_corpus, tokenize_corpus
-from hf_robustcse.distributed import world_size
-from hf_robustcse.errors import Parser, UserError
+from hf_robustcse.distributed import say, world_size
+from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.dev_file import load_dev_file
 from hf_robustcse.evaluation.dev_text import SEED, DevText, hold_out, load_dev_text
 from hf_robustcse.evaluation.geometry import has_positives
-from hf_robustcse.evaluation.results import base_results, command_line, library_versions, task_record
+from hf_robustcse.evaluation.results import base_results, library_versions, task_record
 from hf_robustcse.evaluation.run import load_tasks
 from hf_robustcse.evaluation.sts import OWN, STS_TEST, MissingData, StsData, load_sts, parse_task
 from hf_robustcse.files import write_json
-from hf_robustcse.methods import METHODS, build
 from hf_robustcse.model import RobustCSEModel
 from hf_robustcse.publish.verify import PAIR
-from hf_robustcse.trainer import DEV_METRICS, RobustCSETrainer, RobustCSETrainingArguments, metrics_of, repo_name
-
-ASSETS = Path(__file__).parent / "assets"
-EMBEDDED_ENCODER = ASSETS / "encoder"
-EMBEDDED_CORPUS = ASSETS / "corpus.txt.gz"
-EMBEDDED_RECIPE = ASSETS / "recipe.yaml"
-VARIANTS = ("paper", "reference")
-
-
-@dataclasses.dataclass
-class ModelArguments:
-    """What is trained, and by which method."""
-
-    model_name_or_path: str | None = dataclasses.field(
-        default=None, metadata={"help": "Folder or Hub id of an encoder (default: the embedded tiny one)."}
-    )
-    method: str = dataclasses.field(
-        default="simcse", metadata={"help": f"One of {', '.join(METHODS)}, or several joined by +."}
-    )
-    pooler: str = dataclasses.field(default="cls", metadata={"help": "cls, mean, first-last or top-two."})
-    head: str = dataclasses.field(
-        default="auto", metadata={"help": "Projection head of training: tanh, mlp (batch norm), none, or the method's."}
-    )
-    keep_head: bool = dataclasses.field(
-        default=False, metadata={"help": "Export the head as part of the embedding (SimCSE does when supervised)."}
-    )
-    temperature: float = dataclasses.field(default=0.05, metadata={"help": "Temperature of the similarities."})
-    augmentation: str = dataclasses.field(
-        default="dropout",
-        metadata={
-            "help": "What makes the positive of a sentence: dropout, shuffle, feature-cutoff, token-cutoff or "
-            "span-cutoff (dropout applies in any case)."
-        },
-    )
-    augmentation_rate: float = dataclasses.field(default=0.15, metadata={"help": "The part that a cutoff takes away."})
-    dropout: float | None = dataclasses.field(
-        default=None, metadata={"help": "Set every dropout of the encoder (default: as its configuration says)."}
-    )
-    dropout_fix: bool = dataclasses.field(
-        default=True,
-        metadata={"help": "Give an encoder without dropout 0.1, because dropout makes the positive pairs."},
-    )
-    model_revision: str | None = dataclasses.field(default=None, metadata={"help": "Branch, tag or commit."})
-    attn_implementation: str | None = dataclasses.field(
-        default=None, metadata={"help": "Attention implementation, such as sdpa, eager or flash_attention_2."}
-    )
-
-
-@dataclasses.dataclass
-class DataArguments:
-    """What it is trained and evaluated on."""
-
-    train_file: str | None = dataclasses.field(
-        default=None,
-        metadata={
-            "help": "txt, csv, tsv, jsonl or parquet (also .gz), a folder of them, or a Hub data set id "
-            "(default: the embedded corpus)."
-        },
-    )
-    text_column: list[str] | None = dataclasses.field(
-        default=None, metadata={"help": "Column of the text; two or three: sentence, positive, hard negative."}
-    )
-    max_seq_length: int = dataclasses.field(default=32, metadata={"help": "Tokens of a training sentence at most."})
-    dedup: bool = dataclasses.field(default=True, metadata={"help": "Drop exact duplicates."})
-    streaming: bool = dataclasses.field(
-        default=False, metadata={"help": "Read the corpus while training; needs --max_steps."}
-    )
-    max_train_samples: float | None = dataclasses.field(
-        default=None, metadata={"help": "Use the first so many rows; at most 1: that part of them."}
-    )
-    preprocessing_num_workers: int | None = dataclasses.field(default=None, metadata={"help": "Tokenising processes."})
-    eval_data_dir: str | None = dataclasses.field(
-        default=None, metadata={"help": "Folder with the evaluation data, sts/STSB/dev.tsv and so on (default: Hub)."}
-    )
-    eval_tasks: list[str] | None = dataclasses.field(
-        default=None,
-        metadata={
-            "help": "Sets of every evaluation, such as stsb_dev sickr_dev (default stsb_dev, or a dev set of your own "
-            "alone); none for none."
-        },
-    )
-    dev_file: str | None = dataclasses.field(
-        default=None,
-        metadata={
-            "help": "A dev set of your own, in any language: tsv or csv (also .gz) with the header score, sentence1, "
-            "sentence2. It chooses the checkpoint unless --metric_for_best_model says otherwise."
-        },
-    )
-    dev_text: str | None = dataclasses.field(
-        default=None,
-        metadata={
-            "help": "A dev set without labels, in any language: plain sentences in a format of --train_file, 2000 at "
-            "most. How well each is found again from a version with typos, and uniformity, choose the checkpoint."
-        },
-    )
-    dev_holdout: int | None = dataclasses.field(
-        default=None,
-        metadata={"help": "Take so many random sentences out of the training corpus, and use them as --dev_text."},
-    )
-    dev_noise: float = dataclasses.field(
-        default=0.2, metadata={"help": "Part of the words of --dev_text or --dev_holdout that get a typo."}
-    )
-    test_tasks: list[str] | None = dataclasses.field(
-        default=None,
-        metadata={
-            "help": "Sets that the exported model is scored on in the end: sts for the seven test sets, STS12, ..."
-        },
-    )
-
-
-@dataclasses.dataclass
-class RunArguments:
-    """How the run is organised."""
-
-    seeds: list[int] | None = dataclasses.field(
-        default=None, metadata={"help": "Train once for each seed, report mean and standard deviation."}
-    )
-    variant: str = dataclasses.field(
-        default="paper",
-        metadata={"help": "paper or reference: whose values of a recipe count where text and released code differ."},
-    )
-    overwrite_output_dir: bool = dataclasses.field(
-        default=False, metadata={"help": "Start anew in a folder that holds another run."}
-    )
-
-
-@dataclasses.dataclass
-class Arguments:
-    """All arguments of a run."""
-
-    model: ModelArguments
-    data: DataArguments
-    training: RobustCSETrainingArguments
-    run: RunArguments
-    method_options: dict[str, Any]
-    embedded: bool
-    command: str
-    recipe: str | None = None
-
-
-class OptionParser(Parser, HfArgumentParser):
-    """The parser of a training command: dataclasses, and a recipe in front that the command line overrides."""
-
-    def __init__(self, types: Sequence[type]) -> None:
-        super().__init__(list(types), allow_abbrev=False)
-        self.add_argument("recipe", nargs="?", help="YAML file of option: value pairs; the command line overrides it")
-
-    def read(self, words: Sequence[str]) -> argparse.Namespace:
-        """Parse the words of a command line.
-
-        Raises:
-            UserError: for an unknown option, naming the nearest known one, or a bad value.
-        """
-        namespace, unknown = self.parse_known_args(list(words))
-        if unknown:
-            known = [option for action in self._actions for option in action.option_strings]
-            near = difflib.get_close_matches(unknown[0].split("=")[0], known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else "; --help lists all options"
-            raise UserError(f"unknown argument {unknown[0]}{hint}")
-        return namespace
-
-    def make(self, namespace: argparse.Namespace) -> list[Any]:
-        """One object of each dataclass.
-
-        Raises:
-            UserError: if one refuses its values.
-        """
-        values = vars(namespace)
-        try:
-            made = [
-                kind(**{f.name: values[f.name] for f in dataclasses.fields(kind) if f.init and f.name in values})
-                for kind in self.dataclass_types
-            ]
-        except ValueError as error:  # the training arguments check themselves
-            raise UserError(str(error)) from error
-        for training in (one for one in made if isinstance(one, TrainingArguments)):
-            training.output_dir = values["output_dir"]  # the stock default is one folder for all runs
-        return made
-
-
-def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
-    """Parse a command line: an optional YAML recipe, then options that override it.
-
-    Args:
-        argv: without the program's name; by default that of the process.
-
-    Raises:
-        UserError: for an unknown option, a bad value or a bad recipe.
-    """
-    argv = list(sys.argv[1:] if argv is None else argv)
-    option_types = [kind.Options for kind in METHODS.values() if dataclasses.fields(kind.Options)]
-    types = [ModelArguments, DataArguments, RobustCSETrainingArguments, RunArguments, *option_types]
-    parser = OptionParser(types)
-    given = parser.read(argv)
-    if given.variant not in VARIANTS:
-        raise UserError(f"--variant must be one of {', '.join(VARIANTS)}, not {given.variant!r}")
-    recipe = recipe_arguments(Path(given.recipe), given.variant) if given.recipe else []
-    own = options_of(argv, given.recipe)
-    embedded = parser.read(recipe + own).model_name_or_path is None
-    if embedded and EMBEDDED_RECIPE.is_file():
-        recipe = recipe_arguments(EMBEDDED_RECIPE, given.variant) + recipe
-    parsed = parser.make(parser.read(recipe + own))
-    model, data, training, run = parsed[:4]
-    used = build(model.method).options()
-    for options in parsed[4:]:
-        for name, value in dataclasses.asdict(options).items():
-            if name in used:
-                used[name] = value
-            elif value != getattr(type(options)(), name):
-                raise UserError(f"--{name} belongs to a method that --method {model.method} does not use")
-    build(model.method, used)
-    return Arguments(model, data, training, run, used, embedded, command_line(["run_unsup.py", *argv]), given.recipe)
-
-
-def options_of(argv: Sequence[str], recipe: str | None) -> list[str]:
-    """The command line without the name of its recipe, which a list at the end of the recipe would take for a value."""
-    words = list(argv)
-    if recipe:
-        words.remove(recipe)
-    return words
-
-
-def recipe_arguments(path: Path, variant: str) -> list[str]:
-    """A recipe as command-line arguments, so that both are checked by the same parser.
-
-    A value ``{paper: x, reference: y}`` is that of `variant`; without an entry for it the option keeps its default.
-
-    Raises:
-        UserError: if it cannot be read.
-    """
-    try:
-        recipe = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"cannot read the recipe {path}: {' '.join(str(error).split())}") from error
-    if not isinstance(recipe, dict):
-        raise UserError(f"the recipe {path} must hold lines of the form option: value")
-    arguments = []
-    for key, value in recipe.items():
-        if isinstance(value, dict):
-            if not set(value) <= set(VARIANTS):
-                raise UserError(f"the recipe {path}: {key} may have values for {' and '.join(VARIANTS)} only")
-            value = value.get(variant)
-        if value is None:
-            continue
-        arguments.append(f"--{key}")
-        arguments += [str(v) for v in value] if isinstance(value, list) else [str(value)]
-    return arguments
-
-
-def say(*lines: str) -> None:
-    """Print on the main process."""
-    if not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0:
-        print(*lines, sep="\n", flush=True)
+from hf_robustcse.trainer import RobustCSETrainer, metrics_of, repo_name
 
 
 def run(arguments: Arguments) -> dict[str, Any]:

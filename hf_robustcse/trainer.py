@@ -8,7 +8,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from transformers.trainer_utils import HubStrategy
 from transformers.utils import PushInProgress
 
 from hf_robustcse import publish
+from hf_robustcse.arguments import DEV_METRICS, PAIR_METRICS, TEXT_METRICS, RobustCSETrainingArguments
 from hf_robustcse.distributed import encode_together, rank, world_size
 from hf_robustcse.errors import PushFailed, TrainingStopped, UserError
 from hf_robustcse.evaluation.dev_text import DevText, evaluate_dev_text
@@ -31,12 +31,6 @@ from hf_robustcse.files import write_json
 from hf_robustcse.model import RobustCSEModel
 from hf_robustcse.publish.hub import explain
 
-_OF_PAIRS = (
-    "spearman", "alignment", "uniformity", "mean_cosine", "positive_cosine", "random_cosine", "embedding_std",
-    "effective_rank",
-)  # fmt: skip
-_OF_TEXT = ("score", "retrieval", "cosine", "uniformity", "mean_cosine", "embedding_std", "effective_rank")
-DEV_METRICS = tuple(dict.fromkeys(_OF_PAIRS + _OF_TEXT))
 OF_POSITIVES = ("alignment", "positive_cosine")
 LOWER_IS_BETTER = ("alignment", "uniformity", "mean_cosine", "random_cosine")
 
@@ -44,65 +38,13 @@ LOWER_IS_BETTER = ("alignment", "uniformity", "mean_cosine", "random_cosine")
 def metrics_of(data: StsData | DevText) -> tuple[str, ...]:
     """The metrics of a dev set; the first is the one that chooses the checkpoint unless another is named."""
     if isinstance(data, DevText):
-        return _OF_TEXT
-    return tuple(metric for metric in _OF_PAIRS if metric not in OF_POSITIVES or has_positives(data))
+        return TEXT_METRICS
+    return tuple(metric for metric in PAIR_METRICS if metric not in OF_POSITIVES or has_positives(data))
 
 
 def repo_name(output_dir: Path) -> str:
     """The name of the repository for the model of a folder: the folder's; a stack's ``+`` is none for the Hub."""
     return output_dir.absolute().name.replace("+", "-")
-
-
-@dataclass
-class RobustCSETrainingArguments(TrainingArguments):
-    """The standard training arguments with the defaults of SimCSE's setting, and three of our own."""
-
-    output_dir: str | None = field(
-        default=None, metadata={"help": "Where the run goes; by default a new folder under runs/."}
-    )
-    per_device_train_batch_size: int = field(default=64, metadata={"help": "Sentences per process and step."})
-    per_device_eval_batch_size: int = field(default=128, metadata={"help": "Sentences per process in evaluation."})
-    learning_rate: float = field(default=3e-5, metadata={"help": "Initial learning rate."})
-    num_train_epochs: float = field(default=1.0, metadata={"help": "Passes over the corpus."})
-    eval_strategy: str = field(default="steps", metadata={"help": "When to evaluate: no, steps or epoch."})
-    eval_steps: float | None = field(default=125, metadata={"help": "Steps between evaluations."})
-    save_steps: float | None = field(default=None, metadata={"help": "Steps between checkpoints (eval_steps)."})
-    save_total_limit: int | None = field(default=2, metadata={"help": "Checkpoints kept, the best one among them."})
-    load_best_model_at_end: bool = field(default=True, metadata={"help": "Export the best checkpoint, not the last."})
-    metric_for_best_model: str | None = field(
-        default=None,
-        metadata={"help": "Dev metric that chooses the checkpoint (the first dev set's spearman or score)."},
-    )
-    dataloader_drop_last: bool = field(default=True, metadata={"help": "Drop the last, ragged batch of an epoch."})
-    remove_unused_columns: bool = field(default=False, metadata={"help": "Leave as it is."})
-    logging_steps: float = field(default=25, metadata={"help": "Steps between logs of the loss terms."})
-    allow_test_selection: bool = field(
-        default=False, metadata={"help": "Allow a test set to choose the checkpoint; the result then says so."}
-    )
-    collapse_threshold: float = field(
-        default=0.02,
-        metadata={
-            "help": "Stop when the spread of the embeddings (1 = uniform, 0 = one point) falls below; 0 = never."
-        },
-    )
-
-    def __post_init__(self) -> None:
-        if self.eval_strategy == "no":
-            self.load_best_model_at_end = False
-        if self.save_steps is None:
-            self.save_steps = 500 if self.eval_strategy == "no" else self.eval_steps
-        if not torch.accelerator.is_available():
-            self.dataloader_pin_memory = False  # pinning is for copies to an accelerator
-        metric, better = self.metric_for_best_model, self.greater_is_better
-        super().__post_init__()
-        # The stock default is the evaluation loss; here it is a dev set's, which the trainer knows.
-        self.metric_for_best_model, self.greater_is_better = metric, better
-
-    @property
-    def n_gpu(self) -> int:
-        """At most 1: without a launcher the stock trainer would wrap the model in DataParallel, which splits the
-        batch, and with it the negatives, and breaks on a ragged last batch."""
-        return min(super().n_gpu, 1)
 
 
 class EndOfTraining(TrainerCallback):

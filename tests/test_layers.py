@@ -9,8 +9,8 @@ PACKAGE = Path(__file__).parents[1] / "hf_robustcse"
 ROOMS = [
     "errors", "files", "functional", "distributed", "modules", "perturb", "packing", "encoder", "mlm", "synonyms",
     "layout", "methods", "losses", "data", "evaluation", "attacks", "report", "cards", "publish", "model",
-    "sentence_transformer", "trainer", "runs", "ablation", "finetune", "attack_runs", "prefetch", "deploy", "convert",
-    "demo", "cli",
+    "sentence_transformer", "arguments", "trainer", "runs", "ablation", "finetune", "attack_runs", "prefetch",
+    "deploy", "convert", "demo", "cli",
 ]  # fmt: skip
 
 

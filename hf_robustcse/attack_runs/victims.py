@@ -42,8 +42,9 @@ from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.embedders import Embedder, load_embedder, saved_method
 from hf_robustcse.evaluation.transfer import DTYPE, MAX_ITER, PENALTIES
 from hf_robustcse.files import write_json
+from hf_robustcse.finetune.arguments import FinetuningArguments, TaskArguments
 from hf_robustcse.finetune.kinds import Kind
-from hf_robustcse.finetune.run import FinetuningArguments, TaskArguments, load_model, load_tokenizer
+from hf_robustcse.finetune.run import load_model, load_tokenizer
 from hf_robustcse.runs import last_checkpoint
 
 _HELD_OUT = 0.1

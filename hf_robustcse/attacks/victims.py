@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers  # its models load on first use: the options name attacks alone
 from torch import nn
-from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from hf_robustcse import layout
 from hf_robustcse.errors import UserError
@@ -236,15 +236,15 @@ def load_classifier(
         raise UserError(f"there is no model folder {name}")
     layout.check(name)
     try:
-        config = AutoConfig.from_pretrained(name)
-        tokenizer = AutoTokenizer.from_pretrained(name)
+        config = transformers.AutoConfig.from_pretrained(name)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name)
         if not any("SequenceClassification" in kind for kind in config.architectures or ()):
             raise UserError(
                 f"{name} is {' and '.join(config.architectures or ['a model of unknown kind'])}, not a classifier"
             )
         if tokenizer.pad_token is None:
             raise UserError(f"the tokenizer of the classifier {name} has no padding token: set one and save it again")
-        model = AutoModelForSequenceClassification.from_pretrained(name, dtype=getattr(torch, dtype))
+        model = transformers.AutoModelForSequenceClassification.from_pretrained(name, dtype=getattr(torch, dtype))
     except UserError:
         raise
     except Exception as error:  # the Hub client and the file readers have a dozen kinds

@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
-
-from datasets import ClassLabel, Dataset, Features, Value
+from typing import TYPE_CHECKING, Any
 
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.sts import MissingData, clean, read_objects, read_rows, task_folders, tsv_files
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 NLI = ("entailment", "neutral", "contradiction")
 ENTAILED = ("entailment", "not_entailment")
@@ -353,6 +354,8 @@ def _join(
 
 
 def _dataset(info: KnownSet, rows: Sequence[Mapping[str, Any]]) -> Dataset:
+    from datasets import ClassLabel, Dataset, Features, Value  # a second to import, and the options name sets alone
+
     types = {"label": ClassLabel(names=list(info.label_names)), "group": Value("int64"), "variant": Value("int64")}
     features = Features({name: types.get(name, Value("string")) for name in rows[0]})
     return Dataset.from_list([dict(row) for row in rows], features=features)

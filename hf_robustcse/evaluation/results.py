@@ -6,13 +6,15 @@ import platform
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hf_robustcse.evaluation.sts import StsData
-from hf_robustcse.evaluation.transfer import TransferData
 from hf_robustcse.files import version_of
+
+if TYPE_CHECKING:
+    from hf_robustcse.evaluation.sts import StsData
+    from hf_robustcse.evaluation.transfer import TransferData
 
 _PACKAGES = (
     "hf-robustcse",

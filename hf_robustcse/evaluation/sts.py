@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import spearmanr
 
-from hf_robustcse.data import json_records, table_records
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.hub import HubLines, HubRows, HubSet, MissingData, check_manifest, prefetch_line, read_hub
 
@@ -388,6 +386,8 @@ def read_rows(path: Path, header: Sequence[str]) -> Iterator[tuple[str, list[str
     Raises:
         UserError: for a file that cannot be read, another header, or a row with another number of fields.
     """
+    from hf_robustcse.data import table_records  # it loads datasets, and the options name tasks alone
+
     expected = "<TAB>".join(header)
     order: list[int] = []
     for number, fields in table_records(path):
@@ -421,6 +421,8 @@ def read_objects(path: Path, keys: Sequence[str]) -> Iterator[tuple[str, list[An
     Raises:
         UserError: for a file that cannot be read, a line that is no JSON object, or an object without one of the keys.
     """
+    from hf_robustcse.data import json_records  # as above
+
     for number, record in json_records(path):
         if record is None:
             continue
@@ -566,6 +568,8 @@ def spearman(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray, *
         if np.ptp(values) == 0:
             warnings.warn(f"{name}: all {side} are equal; the correlation is undefined, 0 is reported", stacklevel=2)
             return 0.0
+    from scipy.stats import spearmanr  # half a second to import, and the options name tasks alone
+
     return float(spearmanr(x, y)[0])
 
 

@@ -32,11 +32,9 @@ from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.attacked_sets import PERTURBED
 from hf_robustcse.evaluation.known_sets import NLI
 from hf_robustcse.files import atomic_write_text
+from hf_robustcse.finetune.arguments import RESOURCES
 from hf_robustcse.finetune.tasks import Task
 
-KINDS = ("none", "da", "adv")
-RESOURCES = ("synonyms", "word_neighbours", "masked_lm", "sentence_encoder", "pos_tagger")
-"""What attacks may need: fields of `attacks.resources.Resources`, and options behind `--augment_`."""
 WORDS = 0.2
 """The share of the words of a row that `da` replaces."""
 

@@ -16,15 +16,15 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import datasets
-
-from hf_robustcse.data import json_records, table_records
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.hub import HubRows, HubSet, MissingData, prefetch_line, read_hub
 from hf_robustcse.evaluation.known_sets import DUPLICATES, ENTAILED, NLI, SENTIMENT
 from hf_robustcse.evaluation.sts import clean
+
+if TYPE_CHECKING:
+    import datasets
 
 EXTENSIONS = (".jsonl", ".tsv", ".csv", ".json")
 _ALIASES = {"sentence1": ("premise", "question1", "question"), "sentence2": ("hypothesis", "question2"),
@@ -337,6 +337,8 @@ def load_split(source: Source, split: str, data_dir: str | Path | None) -> Split
             "or another data set?"
         )
     digest = hashlib.sha256("\n".join(sorted(json.dumps(row, sort_keys=True) for row in rows)).encode()).hexdigest()
+    import datasets  # here, as what reads files: the names of the tasks need none of it
+
     return Split(source.name, split, datasets.Dataset.from_list(rows), origin, digest, complete)
 
 
@@ -424,6 +426,8 @@ def read_records(path: Path, *, nul: bool = False) -> Iterator[tuple[str, dict[s
     Raises:
         UserError: for a malformed file.
     """
+    from hf_robustcse.data import json_records  # as above
+
     if ".json" in path.suffixes or ".jsonl" in path.suffixes:
         records = ((number, record) for number, record in json_records(path) if record is not None)
     else:
@@ -433,6 +437,8 @@ def read_records(path: Path, *, nul: bool = False) -> Iterator[tuple[str, dict[s
 
 
 def _table(path: Path, nul: bool) -> Iterator[tuple[int, dict[str, str]]]:
+    from hf_robustcse.data import table_records
+
     lines = table_records(path, nul=nul)
     _, header = next(lines, (0, []))
     if len(set(header)) < len(header):

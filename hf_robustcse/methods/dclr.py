@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from torch import Tensor
 
 from hf_robustcse import functional, layout
@@ -16,6 +14,9 @@ from hf_robustcse.distributed import gather_rows, rank, world_size
 from hf_robustcse.errors import UserError
 from hf_robustcse.methods.base import Batch, Contribution, Method, Paper, Term
 from hf_robustcse.modules import SharedNoise
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
 
 
 class DCLR(Method):
@@ -209,6 +210,9 @@ def load_complement(name: str, pooling: str) -> SentenceTransformer:
     Raises:
         UserError: if it cannot be loaded.
     """
+    from sentence_transformers import SentenceTransformer  # seconds to import, and the options need none of it
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
     layout.check(name)
     try:
         if layout.find(name, "modules.json") is not None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from hf_robustcse import functional, perturb
 from hf_robustcse.distributed import all_reduce_sum, world_size
@@ -18,6 +17,9 @@ from hf_robustcse.errors import UserError
 from hf_robustcse.methods.base import Batch, Contribution, Method, Paper, Term, global_keys
 from hf_robustcse.modules import SharedNoise
 from hf_robustcse.packing import masked_logits
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class RobustSentEmbed(Method):

@@ -25,7 +25,6 @@ from hf_robustcse.attacks.resources.lexicons import (
 )
 from hf_robustcse.attacks.resources.taggers import NLTK, ModelTagger, NltkTagger
 from hf_robustcse.errors import UserError
-from hf_robustcse.evaluation.embedders import load_embedder
 
 __all__ = ["Encoder", "Resources", "wordnet_lemmas"]
 
@@ -127,6 +126,8 @@ class Resources:
             return None
         if self.victim and (name == self.victim or Path(name).resolve() == Path(self.victim).resolve()):
             raise UserError(f"--sentence_encoder {name} is the victim, which cannot judge itself: name another encoder")
+        from hf_robustcse.evaluation.embedders import load_embedder  # sentence-transformers takes seconds to import
+
         embedder = load_embedder(name, device=self.device)
         embedder.alone = True
         return Encoder(embedder, name)

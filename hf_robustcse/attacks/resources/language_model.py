@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+import transformers  # its models load on first use
 from torch import Tensor, nn
-from transformers import AutoTokenizer, PreTrainedModel
 
 from hf_robustcse.attacks.text import is_one_word
 from hf_robustcse.attacks.victims import batches_of_tokens, positions
 from hf_robustcse.encoder import load_masked_lm
 from hf_robustcse.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 Place = tuple[str, int, int]
 """A text, and where a word of it starts and ends, in characters."""
@@ -69,7 +72,7 @@ class LanguageModel:
             raise UserError(f"--masked_lm {name}: there is no model folder of this name")
         model = load_masked_lm(name)
         try:
-            tokenizer = AutoTokenizer.from_pretrained(name)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(name)
         except (OSError, ValueError, KeyError) as error:
             reason = str(error).strip().splitlines()[0]
             raise UserError(f"cannot load the tokenizer of --masked_lm {name} ({reason})") from error

@@ -14,7 +14,6 @@ import numpy as np
 
 from hf_robustcse.attacks.text import is_one_word
 from hf_robustcse.errors import UserError
-from hf_robustcse.evaluation.baselines import read_word_vectors
 from hf_robustcse.synonyms import read_word_list, wordnet_reader
 
 Lookup = Callable[[str], Sequence[str]]
@@ -107,6 +106,8 @@ class WordVectors:
         Raises:
             UserError: if it cannot be read or a line is malformed.
         """
+        from hf_robustcse.evaluation.baselines import read_word_vectors  # it loads sentence-transformers
+
         return cls(*read_word_vectors(path), name=path)
 
     def neighbours(self, words: Sequence[str], k: int) -> list[list[str]]:

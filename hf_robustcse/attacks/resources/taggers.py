@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers  # its models load on first use
 from torch import nn
-from transformers import AutoConfig, AutoModelForTokenClassification, AutoTokenizer
 
 from hf_robustcse.attacks.victims import batches_of_tokens
 from hf_robustcse.errors import UserError
@@ -104,11 +104,12 @@ class ModelTagger:
         if name.startswith((".", "/", "~")) and not Path(name).is_dir():
             raise UserError(f"--pos_tagger {name}: there is no model folder of this name")
         try:
-            config = AutoConfig.from_pretrained(name)
+            config = transformers.AutoConfig.from_pretrained(name)
             if not any("TokenClassification" in kind for kind in config.architectures or ()):
                 raise UserError(f"--pos_tagger {name} is no token-classification model")
-            model = AutoModelForTokenClassification.from_pretrained(name, dtype=torch.float32)
-            tokenizer = AutoTokenizer.from_pretrained(name, add_prefix_space=True)  # RoBERTa's needs it for words
+            model = transformers.AutoModelForTokenClassification.from_pretrained(name, dtype=torch.float32)
+            # RoBERTa's needs the prefix for words.
+            tokenizer = transformers.AutoTokenizer.from_pretrained(name, add_prefix_space=True)
         except UserError:
             raise
         except Exception as error:  # the Hub client and the file readers have a dozen kinds
