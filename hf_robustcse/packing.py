@@ -8,13 +8,16 @@ transformers under `NAME` puts queries, keys and values back into their places i
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+import transformers  # its models load on first use: the methods' options need none
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
 from hf_robustcse.modules import dropout
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 NAME = "robustcse"
 _WORTH = 0.97
@@ -107,7 +110,7 @@ def attention(
     Raises:
         NotImplementedError: for a kind of attention that is not known here.
     """
-    sdpa = AttentionInterface()["sdpa"]
+    sdpa = transformers.AttentionInterface()["sdpa"]
     if packing is None:
         return sdpa(module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **kwargs)
     if kwargs.get("position_bias") is not None or kwargs.get("is_causal") or getattr(module, "is_causal", False):
@@ -133,10 +136,6 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, scaling: float, p: fl
     return (dropout(weights, p) @ v).transpose(1, 2)
 
 
-AttentionInterface.register(NAME, attention)
-AttentionMaskInterface.register(NAME, AttentionMaskInterface()["sdpa"])
-
-
 class Packer:
     """Runs a backbone on the real tokens of a batch.
 
@@ -154,6 +153,8 @@ class Packer:
         """Whether the last layer can leave out what is not read."""
         if backbone.config._attn_implementation not in ("sdpa", NAME):
             return
+        transformers.AttentionInterface.register(NAME, attention)
+        transformers.AttentionMaskInterface.register(NAME, transformers.AttentionMaskInterface()["sdpa"])
         backbone.set_attn_implementation(NAME)
         padding = backbone.config.pad_token_id
         # BERT counts positions from 0, RoBERTa and its kin from behind the padding index.
