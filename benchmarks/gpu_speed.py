@@ -12,7 +12,8 @@ starts after `--warmup` steps of a round; the device is waited for when it start
 
 The fraction of the peak is the operations that the algorithm needs (``cost_model.py``) for the real tokens, and for
 the padded ones, by seconds and by the peak of the device: from its data sheet, from `--peak_tflops`, or, for an unknown
-one, that of a large matrix product measured here.
+one, that of a large matrix product measured here. Needed is every layer for every token, also where a system leaves
+out what [CLS] does not read.
 
 What was measured is written after each round of each system; the same command goes on where it was cut.
 """
@@ -33,17 +34,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import datasets
 import torch
 import train_step
 import transformers
 from cost_model import Encoder, Load, work
-from datasets import Dataset
 from scaling import save_encoder
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from tqdm import tqdm
-from transformers import AutoTokenizer, Trainer, TrainerCallback
+from transformers import AutoTokenizer, PrinterCallback, Trainer, TrainerCallback
 
 import hf_robustcse
 from hf_robustcse import RobustCSEModel, RobustCSETrainer, RobustCSETrainingArguments
@@ -53,7 +54,7 @@ from hf_robustcse.files import read_json, write_json
 
 ASSETS = Path(hf_robustcse.__file__).parent / "assets"
 SYSTEMS = ("simcse", "mnrl", "released", "vadv", "gs_infonce", "dclr", "dcl", "robustsentembed")
-AVAILABLE = tuple(name for name in SYSTEMS if name != "released" or hasattr(train_step, "released_step"))
+AVAILABLE = tuple(name for name in SYSTEMS if name != "released" or hasattr(train_step, "released_trainer"))
 # Dense TFLOP/s of bf16, tf32 and fp32 by NVIDIA's data sheets; the first pattern that fits the device's name counts.
 PEAKS = {
     r"H200 NVL": (835.5, 417.5, 60.0),
@@ -179,10 +180,7 @@ class Bench:
         if cell.system == "mnrl":
             return self._mnrl(cell, segment, shared, rows["text"])
         if cell.system == "released":
-            return train_step.released_step(
-                self.encoder, rows["text"], shared, max_seq_length=args.max_seq_length, compiled=cell.compiled,
-                callbacks=[segment],
-            )  # fmt: skip
+            return self._released(cell, segment, shared, rows)
         options = {"dcl": {"dcl_augmentation": "dropout"}}.get(cell.system, {})
         model = RobustCSEModel.from_encoder(self.encoder, method=cell.system, method_options=options)
         return RobustCSETrainer(
@@ -204,10 +202,18 @@ class Bench:
         return SentenceTransformerTrainer(
             model,
             SentenceTransformerTrainingArguments(**shared),
-            train_dataset=Dataset.from_dict({"anchor": texts, "positive": texts}),
+            train_dataset=datasets.Dataset.from_dict({"anchor": texts, "positive": texts}),
             loss=MultipleNegativesRankingLoss(model, scale=20.0),
             callbacks=[segment],
         )
+
+    def _released(self, cell: Cell, segment: Segment, shared: dict[str, Any], rows: Any) -> Trainer:
+        tokenizer = AutoTokenizer.from_pretrained(self.encoder)
+        tokens = tokenize_corpus(Corpus(rows, 1, None), tokenizer, self.args.max_seq_length)
+        trainer = train_step.released_trainer(self.encoder, tokens, tokenizer, callbacks=[segment], **shared)
+        if cell.compiled:
+            trainer.model.encoder.compile(dynamic=True)
+        return trainer
 
     def loads(self, batch_size: int) -> tuple[Load, Load]:
         """The mean batch of the corpus, without padding and padded to its longest sentence."""
@@ -235,6 +241,7 @@ class Running:
         self.segment = Segment(args.device, args.warmup, args.steps)
         before = self._allocated()
         self.trainer = bench.trainer(cell, self.segment)
+        self.trainer.remove_callback(PrinterCallback)
         self.round()  # compiles, allocates
         self.resident = self._allocated() - before
 
@@ -413,6 +420,7 @@ def main() -> None:
         raise UserError(f"--width must be a multiple of 64, the width of a head, not {args.width}")
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
+    datasets.disable_progress_bars()
 
     shape = Encoder(args.width, args.layers, 4 * args.width, max(1, args.width // 64), args.vocabulary)
     result = start(args, shape)
