@@ -163,7 +163,7 @@ def build(cell: Cell, root: Path) -> Callable[[], float]:
 
 
 def measure(cells: list[Cell], rounds: int, root: Path) -> list[list[float]]:
-    """Seconds of a step of each setting, one of every setting in a round, after two steps that do not count.
+    """Seconds of a step of each setting, one of every setting in a round, after one that does not count.
 
     Args:
         cells: settings of this number of processes.
@@ -174,7 +174,7 @@ def measure(cells: list[Cell], rounds: int, root: Path) -> list[list[float]]:
         The seconds of each setting.
     """
     steps = [build(cell, root) for cell in tqdm(cells, desc="models", unit="cell")]
-    for step in steps * 2:
+    for step in steps:
         step()
     seconds: list[list[float]] = [[] for _ in cells]
     for _ in tqdm(range(rounds), unit="round"):
@@ -330,8 +330,8 @@ def paper() -> list[dict[str, Any]]:
     return found
 
 
-def summary(result: dict[str, Any]) -> dict[str, str]:
-    """The Markdown blocks of docs/cost.md, by name."""
+def measured_blocks(result: dict[str, Any]) -> dict[str, str]:
+    """The tables of docs/cost.md that hold what was measured and fitted, by name."""
     rows = ["| | measured s (min – max) | fitted s | error |", "|---|---|---|---|"]
     for cell in result["cells"]:
         low, middle, high = (cell[f"{name}_seconds"] for name in ("min", "median", "max"))
@@ -355,12 +355,18 @@ def summary(result: dict[str, Any]) -> dict[str, str]:
         f"| error over {len(errors)} settings | median {100 * statistics.median(errors):.0f} %, "
         f"largest {100 * max(errors):.0f} % |",
     ]  # fmt: skip
+    return {"measured": "\n".join(rows), "fitted": "\n".join(fitted)}
+
+
+def paper_blocks() -> dict[str, str]:
+    """The tables of docs/cost.md that hold counts and assumptions alone, by name."""
     table = [
         "| method | N | 1 GPU | 8 GPUs | 64 GPUs, 8 ports a node | 64 GPUs, 1 port a node |",
         "|---|---|---|---|---|---|",
     ]
-    for start in range(0, len(result["paper"]), len(PAPER_NODES)):
-        group = result["paper"][start : start + len(PAPER_NODES)]
+    found = paper()
+    for start in range(0, len(found), len(PAPER_NODES)):
+        group = found[start : start + len(PAPER_NODES)]
         if group[0]["rows"] not in (64, 256, 1024):
             continue
         cells = [f"{1e3 * one['seconds']:.1f} ms, {one['limit']}" for one in group[:1]]
@@ -375,10 +381,7 @@ def summary(result: dict[str, Any]) -> dict[str, str]:
         whats = "; ".join(f"{one.views} {one.kind}: {one.what}" for one in own)
         total = sum(work(method, Encoder(), Load.full(64, 32)).flops.values())
         counted.append(f"| `{method}` | {whats} | {sum(one.products for one in own)} | {total / base:.2f} |")
-    return {
-        "passes": "\n".join(counted), "measured": "\n".join(rows), "fitted": "\n".join(fitted),
-        "paper": "\n".join(table),
-    }  # fmt: skip
+    return {"passes": "\n".join(counted), "paper": "\n".join(table)}
 
 
 def write_docs(path: Path, blocks: dict[str, str]) -> None:
@@ -467,6 +470,9 @@ def main() -> None:
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output_json", type=Path)
     parser.add_argument("--from_json", type=Path, help="measure nothing: fit, draw and write what is in this file")
+    parser.add_argument(
+        "--only_paper", action="store_true", help="measure nothing: the tables that need no measurement"
+    )
     parser.add_argument("--picture", type=Path, help="a PNG (needs matplotlib)")
     parser.add_argument("--docs", type=Path, help="the page whose tables are replaced")
     parser.add_argument("--rounds", type=int, default=5)
@@ -480,6 +486,12 @@ def main() -> None:
     transformers.utils.logging.disable_progress_bar()
     if args.child:
         run_child(json.loads(args.child), args.rounds, args.output_json)
+        return
+    if args.only_paper:
+        blocks = paper_blocks()
+        print("\n\n".join(blocks.values()))
+        if args.docs:
+            write_docs(args.docs, blocks)
         return
     if args.from_json:
         result = read_json(args.from_json)
@@ -506,7 +518,7 @@ def main() -> None:
         cell["error"] = cell["fitted_seconds"] / cell["median_seconds"] - 1
     result["assumed"] = dataclasses.asdict(Node())
     result["paper"] = paper()
-    blocks = summary(result)
+    blocks = paper_blocks() | measured_blocks(result)
     print("\n\n".join(blocks.values()))
     if args.output_json or args.from_json:
         write_json(args.output_json or args.from_json, result)

@@ -15,6 +15,7 @@ from hf_robustcse import RobustCSEModel
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from cost_model import Encoder, Load, Options, passes, work
+from scaling import features, fit, fitted_seconds, paper_blocks
 
 ROWS, LENGTH = 6, 10
 TINY = Encoder(
@@ -79,3 +80,21 @@ def test_padding_and_processes_change_what_they_should():
     alone, many = (work("dclr", TINY, Load.full(8, 8, processes)) for processes in (1, 4))
     assert many.flops["noise ascent"] == 16 * alone.flops["noise ascent"]
     assert set(alone.sent.values()) == {0} and many.sent["gradients"] == 2 * 3 / 4 * 4 * TINY.parameters
+
+
+def test_the_page_has_the_tables_that_the_counts_give():
+    page = (Path(__file__).parents[1] / "docs" / "cost.md").read_text(encoding="utf-8")
+    for name, block in paper_blocks().items():
+        assert f"\n{block}\n" in page, f"run: python benchmarks/scaling.py --only_paper --docs docs/cost.md ({name})"
+
+
+def test_the_fit_finds_the_constants_of_a_machine():
+    true = {
+        "flops_per_second": 5e10, "bytes_per_second": 8e9, "seconds_per_layer_call": 1e-4, "seconds_per_step": 2e-3,
+        "sent_bytes_per_second": None,
+    }  # fmt: skip
+    cells = []
+    for rows, layers, width in ((4, 1, 32), (64, 2, 32), (8, 4, 64), (32, 8, 64), (128, 2, 128), (16, 6, 256)):
+        counted = features(work("simcse", Encoder(width, layers, 4 * width, 2, 1000, 64), Load.full(rows, 16)))
+        cells.append({"features": counted, "median_seconds": fitted_seconds(counted, true)})
+    assert fit(cells) == {name: value and pytest.approx(value, rel=1e-3) for name, value in true.items()}
