@@ -38,6 +38,7 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 OUT=${OUT:-gpu-results} PYTHON=${PYTHON:-python} LIMIT=${LIMIT:-540} toy=${GPU_RUN_TOY:-}
 mkdir -p "$OUT"
 OUT=$(cd "$OUT" && pwd)
+rm -f "$OUT/failed.txt"
 cd "$here" || exit 1
 MODEL=${MODEL:-hf_robustcse/assets/encoder} SENTENCES=${SENTENCES:-hf_robustcse/assets/corpus.txt.gz}
 export PYTHONPATH="$here${PYTHONPATH:+:$PYTHONPATH}" TOKENIZERS_PARALLELISM=false PYTHONUNBUFFERED=1
@@ -70,6 +71,8 @@ row() {
 
 # small OPTIONS ...: what a row has in toy size, and nothing otherwise
 small() { if [ -n "$toy" ]; then echo "$@"; fi; }
+# pick TOY FULL: one of them
+pick() { if [ -n "$toy" ]; then echo "$1"; else echo "$2"; fi; }
 
 stage_probe() {
     LINES_SHOWN=40 row probe "$PYTHON" - << 'END'
@@ -125,8 +128,9 @@ speed() {
     if grep -q "^out of time" "$OUT/$name.txt" 2> /dev/null; then rm -f "$OUT/$name.done"; fi
 }
 
-stage_speed() { speed speed_bf16 --precisions bf16 --torch_compile "${toy:+no}${toy:-both}"; }
-stage_speed-float() { speed speed_float --precisions fp32 ${toy:-tf32} --torch_compile no; }
+stage_speed() { speed speed_bf16 --precisions bf16 --torch_compile "$(pick no both)"; }
+# shellcheck disable=SC2046
+stage_speed-float() { speed speed_float --precisions $(pick fp32 "fp32 tf32") --torch_compile no; }
 
 all="simcse vadv gs_infonce dclr dcl robustsentembed"
 
@@ -179,11 +183,11 @@ stage_precision() {
     local option options="--bf16 --fp16 --torch_compile --gradient_checkpointing"
     for option in --bf16 --fp16; do
         if [ -n "$toy" ] && [ "$option" = --fp16 ]; then continue; fi # no fp16 on a CPU
-        train_short "stack-${option#--}" gs_infonce+dclr+vadv "${toy:+2}${toy:-200}" "$option" --dclr_complement self
+        train_short "stack-${option#--}" gs_infonce+dclr+vadv "$(pick 2 200)" "$option" --dclr_complement self
     done
     if [ -n "$toy" ]; then options=--gradient_checkpointing; fi
     for option in $options; do
-        train_short "${option#--}" vadv "${toy:+2}${toy:-100}" "$option" --vadv_lambda 1
+        train_short "${option#--}" vadv "$(pick 2 100)" "$option" --vadv_lambda 1
     done
 }
 
