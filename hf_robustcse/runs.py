@@ -41,6 +41,7 @@ from hf_robustcse.files import write_json
 from hf_robustcse.methods import METHODS, build
 from hf_robustcse.model import RobustCSEModel
 from hf_robustcse.publish.verify import PAIR
+from hf_robustcse.stream import TextStream
 from hf_robustcse.trainer import DEV_METRICS, RobustCSETrainer, RobustCSETrainingArguments, metrics_of, repo_name
 
 ASSETS = Path(__file__).parent / "assets"
@@ -107,6 +108,10 @@ class DataArguments:
     dedup: bool = dataclasses.field(default=True, metadata={"help": "Drop exact duplicates."})
     streaming: bool = dataclasses.field(
         default=False, metadata={"help": "Read the corpus while training; needs --max_steps."}
+    )
+    shuffle_buffer: int = dataclasses.field(
+        default=100_000,
+        metadata={"help": "With --streaming: rows that are shuffled together; 0 keeps the order of the files."},
     )
     max_train_samples: float | None = dataclasses.field(
         default=None, metadata={"help": "Use the first so many rows; at most 1: that part of them."}
@@ -469,6 +474,10 @@ def _load_corpus(arguments: Arguments) -> tuple[Corpus, DevText | None]:
     data, training = arguments.data, arguments.training
     if data.streaming and training.max_steps <= 0:
         raise UserError("--streaming does not know the length of the corpus: add --max_steps")
+    if not data.streaming and data.shuffle_buffer != DataArguments.shuffle_buffer:
+        raise UserError("--shuffle_buffer belongs to --streaming: a corpus in memory is shuffled as a whole")
+    if data.streaming and (strategy := getattr(training, "train_sampling_strategy", "random")) != "random":
+        raise UserError(f"--train_sampling_strategy {strategy} needs a corpus in memory: leave out --streaming")
     if data.max_seq_length < 3:
         raise UserError(f"--max_seq_length must be at least 3, not {data.max_seq_length}")
     rows = data.max_train_samples
@@ -707,7 +716,8 @@ def _manifest(
             "gradient_accumulation_steps": training.gradient_accumulation_steps,
             "learning_rate": training.learning_rate,
             "seed": training.seed,
-        },
+        }
+        | ({"streaming": True, "shuffle_buffer": arguments.data.shuffle_buffer} if arguments.data.streaming else {}),
         "status": "running",
         "command": arguments.command,
         "git_commit": git_commit(),
@@ -743,8 +753,8 @@ def _run_one(
     model.method.attach_tokenizer(model.tokenizer, data.max_seq_length)
     if reads:
         model.method.collate(["a sentence"])  # what reads the texts has to load before anything is written
-    tokens = tokenize_corpus(corpus, model.tokenizer, data.max_seq_length, data.preprocessing_num_workers, reads)
     collator = ContrastiveCollator(model.tokenizer, model.method.collate if reads else None)
+    tokens = _train_data(arguments, corpus, model, collator)
     trainer = RobustCSETrainer(model, training, train_dataset=tokens, data_collator=collator, eval_dataset=dev)
     manifest = _manifest(arguments, corpus, dev, model)
     checkpoint, earlier = resume_point(training, manifest)
@@ -816,6 +826,22 @@ def _run_one(
         write_json(folder / "results.json", results)
     _report(arguments, results, folder)
     return results
+
+
+def _train_data(
+    arguments: Arguments, corpus: Corpus, model: RobustCSEModel, collator: ContrastiveCollator
+) -> datasets.Dataset | TextStream:
+    training, data = arguments.training, arguments.data
+    if not data.streaming:
+        workers, reads = data.preprocessing_num_workers, model.method.needs_text
+        return tokenize_corpus(corpus, model.tokenizer, data.max_seq_length, workers, reads)
+    if not training.dataloader_num_workers:
+        say("note: each step waits for its batch to be read; --dataloader_num_workers 2 reads beside the training")
+    return TextStream(
+        corpus, model.tokenizer, collator, max_length=data.max_seq_length,
+        batch_size=training.per_device_train_batch_size, shuffle_buffer=data.shuffle_buffer,
+        seed=training.seed if training.data_seed is None else training.data_seed,
+    )  # fmt: skip
 
 
 def _load_check(folder: Path) -> dict[str, Any]:

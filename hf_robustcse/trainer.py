@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import sys
@@ -16,9 +17,11 @@ import torch
 from huggingface_hub import CommitInfo, run_as_future
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_callback import ExportableState
 from transformers.trainer_pt_utils import LengthGroupedSampler
-from transformers.trainer_utils import HubStrategy
+from transformers.trainer_utils import HubStrategy, get_last_checkpoint
 from transformers.utils import PushInProgress
 
 from hf_robustcse import publish
@@ -30,6 +33,7 @@ from hf_robustcse.evaluation.sts import StsData
 from hf_robustcse.files import write_json
 from hf_robustcse.model import RobustCSEModel
 from hf_robustcse.publish.hub import explain
+from hf_robustcse.stream import POSITION, TextStream
 
 _OF_PAIRS = (
     "spearman", "alignment", "uniformity", "mean_cosine", "positive_cosine", "random_cosine", "embedding_std",
@@ -156,6 +160,21 @@ class AfterUpdate(TrainerCallback):
         model.after_update(state.global_step / state.max_steps)
 
 
+class StreamPosition(TrainerCallback, ExportableState):
+    """Keeps how far a `TextStream` was read; every checkpoint has it, in its ``trainer_state.json``."""
+
+    def __init__(self) -> None:
+        self.position: dict[str, Any] | None = None
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """A stream has no length, so the log's ``epoch`` is the part of the training that is done."""
+        state.epoch = state.global_step / state.max_steps
+
+    def state(self) -> dict[str, Any]:
+        """For the checkpoint."""
+        return {"args": {}, "attributes": {"position": self.position}}
+
+
 class RobustCSETrainer(Trainer):
     """Train a `RobustCSEModel` on the batches of ``data.ContrastiveCollator``.
 
@@ -204,7 +223,9 @@ class RobustCSETrainer(Trainer):
             )
             args.torch_compile = False
         kwargs.setdefault("processing_class", model.tokenizer)
-        kwargs["callbacks"] = [AfterUpdate(), *(kwargs.get("callbacks") or []), self.end]
+        self.streams = isinstance(kwargs.get("train_dataset"), TextStream)
+        own = [AfterUpdate(), *([StreamPosition()] if self.streams else [])]
+        kwargs["callbacks"] = [*own, *(kwargs.get("callbacks") or []), self.end]
         super().__init__(model=model, args=args, eval_dataset=self.eval_data or None, **kwargs)
         self.model_accepts_loss_kwargs = False
         model.set_seed(args.seed)
@@ -251,12 +272,55 @@ class RobustCSETrainer(Trainer):
             args.metric_for_best_model == "eval_avg_spearman" and bool(tested)
         )
 
-    def train(self, *args: Any, **kwargs: Any) -> Any:
-        """As ``Trainer.train``; however it ends, the handler of SIGTERM is then what it was before."""
+    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> Any:
+        """As ``Trainer.train``; however it ends, the handler of SIGTERM is then what it was before.
+
+        Args:
+            resume_from_checkpoint: a folder, or True for the last one in ``output_dir``. A stream goes on from its
+                place there; nothing that was trained on is read again.
+            **kwargs: for ``Trainer.train``.
+
+        Raises:
+            UserError: if a checkpoint does not say how far the stream was read.
+        """
+        skips = self.args.ignore_data_skip
+        if self.streams and resume_from_checkpoint:
+            if resume_from_checkpoint is True:
+                resume_from_checkpoint = get_last_checkpoint(self.args.output_dir)
+            self._stream_from(resume_from_checkpoint)
+            self.args.ignore_data_skip = True  # the stock trainer would fetch every batch again
         try:
-            return super().train(*args, **kwargs)
+            return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
         finally:
+            self.args.ignore_data_skip = skips
             self.end.restore()
+
+    def _stream_from(self, checkpoint: str) -> None:
+        state = json.loads((Path(checkpoint) / "trainer_state.json").read_text(encoding="utf-8"))
+        kept = state.get("stateful_callbacks", {}).get("StreamPosition", {})
+        position = kept.get("attributes", {}).get("position")
+        if position is None:
+            raise UserError(
+                f"{checkpoint} does not say how far the stream was read: it cannot be resumed by --streaming"
+            )
+        self.train_dataset.load_position(position)
+
+    def get_train_dataloader(self) -> DataLoader:
+        """The stock loader; that of a `TextStream` knows its processes itself."""
+        if not self.streams:
+            return super().get_train_dataloader()
+        return self.train_dataset.loader(
+            num_workers=self.args.dataloader_num_workers,
+            prefetch_factor=self.args.dataloader_prefetch_factor,
+            pin_memory=self.args.dataloader_pin_memory,
+        )
+
+    def training_step(self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
+        """As ``Trainer.training_step``; a batch of a stream says how far the stream is read after it."""
+        if self.streams:
+            kept = next(c for c in self.callback_handler.callbacks if isinstance(c, StreamPosition))
+            kept.position = inputs.pop(POSITION)
+        return super().training_step(model, inputs, *args, **kwargs)
 
     def compute_loss(
         self,
