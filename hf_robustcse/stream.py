@@ -4,8 +4,8 @@ The order of the batches is a function of the files, the seed, the size of the s
 step on all processes together; neither the number of processes nor that of workers changes it. The rows are cut into
 windows of `shuffle_buffer` rows (rounded up to whole steps), each window is shuffled, and its steps are dealt out:
 every process takes its rows of every step, every worker of a process every so-manyth step. Each of them reads all rows,
-which is cheap, and tokenises its own alone, which is not; so all processes have as many batches, and an epoch ends after
-the same step for all. The rows that fill no whole step at the end of an epoch are left out of it, others each time.
+which is cheap, and tokenises its own alone, which is not; so all processes have as many batches, and an epoch ends
+after the same step for all. The rows that fill no whole step at the end of an epoch are left out, others each time.
 
 From epoch to epoch the order of the files changes, where the windows begin, and the order in them. A position in the
 stream is where its window begins and how many of its steps are done, so going on reads one window again and nothing
@@ -113,7 +113,7 @@ class TextStream(IterableDataset):
         worker = get_worker_info()
         mine, workers = (worker.id, worker.num_workers) if worker else (0, 1)
         try:
-            steps = itertools.islice(self._steps(), mine, None, workers)
+            steps = itertools.islice(self.steps(), mine, None, workers)
             for rows, position in steps:
                 yield self._batch(rows) | {POSITION: position}
         except UserError as error:  # raised in a worker, it would come with the worker's whole traceback
@@ -124,7 +124,7 @@ class TextStream(IterableDataset):
         columns = texts | tokenize_batch(texts, self.tokenizer, self.max_length)
         return self.collator([dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)])
 
-    def _steps(self) -> Iterator[tuple[list[tuple[str, ...]], dict[str, Any]]]:
+    def steps(self) -> Iterator[tuple[list[tuple[str, ...]], dict[str, Any]]]:
         """This process' rows of every step, and the position after it."""
         size, mine = self.step_rows, self.process * self.batch_size
         for rows, order, position, done in self._windows():
