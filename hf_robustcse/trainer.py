@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import DistributedType
 from huggingface_hub import CommitInfo, run_as_future
 from safetensors.torch import save_file
 from torch import Tensor
@@ -277,13 +279,17 @@ class RobustCSETrainer(Trainer):
             UserError: naming the setting to change.
         """
         state, name = self.accelerator.state, None
+        if state.distributed_type == DistributedType.MULTI_CPU and os.environ.get("ACCELERATE_USE_FSDP") == "true":
+            raise UserError("Accelerate has no FSDP on CPUs and would leave it out: leave out --use_cpu or FSDP")
         if self.is_fsdp_enabled:
+            from torch.distributed.fsdp import CPUOffloadPolicy
+
             name, plugin = "FSDP", state.fsdp_plugin
             if plugin.fsdp_version != 2:
                 raise UserError("FSDP 1 is not supported: set fsdp_version: 2, as examples/accelerate/fsdp.yaml does")
             if "FULL" not in str(plugin.state_dict_type):
                 raise UserError(f"{plugin.state_dict_type} exports no model: set fsdp_state_dict_type: FULL_STATE_DICT")
-            if plugin.cpu_offload:
+            if isinstance(plugin.cpu_offload, CPUOffloadPolicy):
                 raise UserError("FSDP with parameters on the CPU is not supported: set fsdp_offload_params: false")
             self._check_wrapped(model, set(plugin.transformer_cls_names_to_wrap or []))
         elif self.is_deepspeed_enabled:

@@ -1,7 +1,7 @@
-"""A script under FSDP on the CPU, where Accelerate leaves FSDP out without a word: python fsdp_on_cpu.py SCRIPT [ARG ...].
+"""A script under FSDP on the CPU, where Accelerate leaves FSDP out: python fsdp_on_cpu.py SCRIPT [ARG ...].
 
-All that is replaced is Accelerate's question whether there is an accelerator; sharding, training, saving and loading are
-those of torch, Accelerate and the trainer.
+All that is replaced is Accelerate's question whether there is an accelerator; sharding, training, saving and loading
+are those of torch, Accelerate and the trainer.
 """
 
 from __future__ import annotations

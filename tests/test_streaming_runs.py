@@ -12,8 +12,9 @@ import pytest
 import torch
 import yaml
 from accelerate.commands.config.config_args import load_config_from_file
+from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from safetensors.torch import load_file
-from test_distributed import launch
+from test_distributed import ROOT, launch
 from test_runs import SCRIPT, corpus, options, start, state_of, train, wait_for  # noqa: F401 (corpus is a fixture)
 from tiny import SENTENCES, make_encoder
 
@@ -114,16 +115,17 @@ def test_fsdp_trains_saves_and_goes_on_as_ddp_does(tmp_path, monkeypatch):
     for key, value in config.items():
         monkeypatch.setenv(names.get(key, key.upper()), str(value).lower() if isinstance(value, bool) else str(value))
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    launch(*two_processes(tmp_path, "--output_dir", tmp_path / "fsdp", *batch))
+    launch(ROOT / "tests/fsdp_on_cpu.py", *two_processes(tmp_path, "--output_dir", tmp_path / "fsdp", *batch))
     assert torch.allclose(weights(tmp_path / "fsdp"), weights(tmp_path / "ddp"), atol=1e-5)
     a, b = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("fsdp", "ddp"))
     assert a["tasks"]["embedded_dev"]["spearman"] == pytest.approx(b["tasks"]["embedded_dev"]["spearman"], abs=0.01)
     assert json.loads((tmp_path / "fsdp" / "manifest.json").read_text())["strategy"] == "FSDP"
     shutil.copytree(tmp_path / "fsdp" / "checkpoint-7", tmp_path / "again" / "checkpoint-7")
     shutil.copy(tmp_path / "fsdp" / "manifest.json", tmp_path / "again")
-    launch(*two_processes(tmp_path, "--output_dir", tmp_path / "again", "--resume_from_checkpoint", "last", *batch))
+    resume = ("--output_dir", tmp_path / "again", "--resume_from_checkpoint", "last", *batch)
+    launch(ROOT / "tests/fsdp_on_cpu.py", *two_processes(tmp_path, *resume))
     assert torch.equal(weights(tmp_path / "again" / "checkpoint-14"), weights(tmp_path / "fsdp" / "checkpoint-14"))
-    assert "FSDP 1 is not supported" in refused(tmp_path, monkeypatch, "FSDP_VERSION", "1")
+    assert "Accelerate has no FSDP on CPUs" in refused(tmp_path, monkeypatch, "FSDP_VERSION", "2")
 
 
 def refused(tmp_path, monkeypatch, name, value):
@@ -179,10 +181,13 @@ def test_accelerate_reads_the_configurations(path):
 
 def strategy_of(bert, method="simcse", *, precision="no", stage=None, classes=("BertLayer",), **plugin):
     """What `RobustCSETrainer` says of a strategy, whose settings are given as Accelerate gives them."""
-    fsdp = {"fsdp_version": 2, "state_dict_type": "FULL_STATE_DICT", "cpu_offload": False} | plugin
+    fsdp = {"fsdp_version": 2, "state_dict_type": "FULL_STATE_DICT", "cpu_ram_efficient_loading": False} | plugin
     state = SimpleNamespace(
         mixed_precision=precision,
-        fsdp_plugin=SimpleNamespace(transformer_cls_names_to_wrap=classes, **fsdp),
+        distributed_type=DistributedType.FSDP,
+        fsdp_plugin=FullyShardedDataParallelPlugin(
+            auto_wrap_policy="transformer_based_wrap", transformer_cls_names_to_wrap=classes, **fsdp
+        ),
         deepspeed_plugin=SimpleNamespace(zero_stage=stage),
     )
     trainer = SimpleNamespace(
@@ -205,11 +210,13 @@ def strategy_of(bert, method="simcse", *, precision="no", stage=None, classes=("
         ({"stage": 3}, "ZeRO-3 is not supported"),
     ],
 )
-def test_what_a_strategy_cannot_do_is_refused(settings, message, bert):
+def test_what_a_strategy_cannot_do_is_refused(settings, message, bert, monkeypatch):
+    monkeypatch.setenv("FSDP_VERSION", str(settings.get("fsdp_version", 2)))
     with pytest.raises(UserError, match=message):
         strategy_of(bert, **settings)
 
 
-def test_what_a_strategy_can_do(bert):
+def test_what_a_strategy_can_do(bert, monkeypatch):
+    monkeypatch.setenv("FSDP_VERSION", "2")
     strategy_of(bert, precision="bf16")
     strategy_of(bert, stage=2, method="vadv")
