@@ -422,7 +422,11 @@ class RobustCSETrainer(Trainer):
         Raises:
             TrainingStopped: if a term is not finite on any process.
         """
+        if self.is_fsdp_enabled:  # the gradient of an attack must not put weights away that the same pass still needs
+            model.set_reshard_after_backward(False)
         outputs = model(**inputs)
+        if self.is_fsdp_enabled:
+            model.set_reshard_after_backward(True)
         terms = {name: value.detach() for name, value in outputs.items()}
         finite = torch.stack([value.isfinite().all() for value in terms.values()]).int()
         if world_size() > 1:
