@@ -91,6 +91,10 @@ class DataArguments:
     max_seq_length: int = field(default=32, metadata={"help": "Tokens of a training sentence at most."})
     dedup: bool = field(default=True, metadata={"help": "Drop exact duplicates."})
     streaming: bool = field(default=False, metadata={"help": "Read the corpus while training; needs --max_steps."})
+    shuffle_buffer: int = field(
+        default=100_000,
+        metadata={"help": "With --streaming: rows that are shuffled together; 0 keeps the order of the files."},
+    )
     max_train_samples: float | None = field(
         default=None, metadata={"help": "Use the first so many rows; at most 1: that part of them."}
     )
@@ -199,6 +203,10 @@ class RunArguments:
     )
     overwrite_output_dir: bool = field(
         default=False, metadata={"help": "Start anew in a folder that holds another run."}
+    )
+    dry_run: bool = field(
+        default=False,
+        metadata={"help": "Check everything, train a few steps that are thrown away, print the plan, write nothing."},
     )
 
 

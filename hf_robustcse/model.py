@@ -127,6 +127,10 @@ class RobustCSEModel(PreTrainedModel):
     def init_weights(self) -> None:
         """Nothing: every part initialises itself, and a pretrained backbone must keep its weights."""
 
+    def get_input_embeddings(self) -> torch.nn.Module:
+        """The word embeddings, for what transformers and Accelerate do with any model."""
+        return self.encoder.backbone.get_input_embeddings()
+
     @classmethod
     def from_encoder(
         cls,

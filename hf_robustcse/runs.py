@@ -11,6 +11,7 @@ import platform
 import shutil
 import statistics
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -38,7 +39,10 @@ from hf_robustcse.evaluation.sts import OWN, STS_TEST, MissingData, StsData, loa
 from hf_robustcse.files import write_json
 from hf_robustcse.model import RobustCSEModel
 from hf_robustcse.publish.verify import PAIR
-from hf_robustcse.trainer import RobustCSETrainer, metrics_of, repo_name
+from hf_robustcse.stream import TextStream
+from hf_robustcse.trainer import RobustCSETrainer, StepClock, metrics_of, peak_bytes, repo_name
+
+DRY_STEPS = 4
 
 
 def run(arguments: Arguments) -> dict[str, Any]:
@@ -68,8 +72,13 @@ def run(arguments: Arguments) -> dict[str, Any]:
             "warning: accelerate launch starts one process on a CPU whatever --num_processes says; for several use "
             f"torchrun --nproc_per_node N {arguments.command} --use_cpu"
         )
+    loads_once = [os.environ.get(key) == "true" for key in ("ACCELERATE_USE_FSDP", "FSDP_CPU_RAM_EFFICIENT_LOADING")]
+    if all(loads_once):
+        raise UserError("every process loads the encoder itself: set fsdp_cpu_ram_efficient_loading: false")
     name = "embedded" if arguments.embedded else Path(arguments.model.model_name_or_path).name
     default = Path("runs") / f"{arguments.model.method}-{name}"
+    if arguments.run.dry_run:
+        return _dry_run(arguments)
     if training.push_to_hub:
         training.hub_model_id = _check_hub(training, default, arguments.command)
     settle_output_dir(training, default, arguments.run.overwrite_output_dir)
@@ -95,6 +104,76 @@ def run(arguments: Arguments) -> dict[str, Any]:
     if wanted and results["training"]["status"] == "finished" and training.process_index == 0:
         _push(training, results["method"])
     return results
+
+
+def _dry_run(arguments: Arguments) -> dict[str, Any]:
+    """Train `DRY_STEPS` steps in a folder that is then removed; what the whole run would be, as far as can be told."""
+    dev = _load_dev(arguments)
+    _load_test(arguments, dev)
+    corpus, held_out = _load_corpus(arguments)
+    dev = dev | ({held_out.key: held_out} if held_out else {})
+    asked = arguments.training
+    batch, accumulation = asked.per_device_train_batch_size * world_size(), asked.gradient_accumulation_steps
+    steps = asked.max_steps
+    if steps <= 0:
+        steps = math.ceil(asked.num_train_epochs * math.ceil(len(corpus.dataset) // batch / accumulation))
+    with tempfile.TemporaryDirectory(prefix="robustcse-dry-") as folder:
+        mine = copy.copy(arguments)
+        mine.training = training = copy.deepcopy(asked)
+        training.output_dir, training.max_steps, training.push_to_hub = folder, DRY_STEPS, False
+        training.save_strategy = training.logging_strategy = "no"
+        trainer = _trainer(mine, corpus, dev)
+        model, strategy = trainer.model, trainer.strategy
+        training.eval_strategy = "no"
+        training.load_best_model_at_end = False
+        clock = StepClock()
+        trainer.add_callback(clock)
+        trainer.train()
+    seconds = statistics.median(clock.seconds[1:])  # the first one warms up
+    parameters = sum(p.numel() for p in model.parameters())
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    plan = {
+        "method": arguments.model.method,
+        "processes": world_size(),
+        "strategy": strategy,
+        "dtype": _dtype(asked),
+        "sentences_per_step": batch * accumulation,
+        "negatives": _negatives(model, corpus, batch),
+        "steps": steps,
+        "rows": None if corpus.report is None else len(corpus.dataset),
+        "parameters": parameters,
+        "state_bytes": 4 * parameters + 12 * trained,  # float32 weights; gradients and two moments of Adam
+        "peak_bytes": peak_bytes(),
+        "seconds_per_step": seconds,
+        "seconds": seconds * steps,
+    }
+    encoder = arguments.model.model_name_or_path or "the embedded encoder"
+    processes = f"{world_size()} process{'es' if world_size() > 1 else ''}"
+    say(
+        f"dry run: {plan['method']} on {encoder}, {plan['dtype']}, {processes}{f' ({strategy})' * (world_size() > 1)}",
+        f"a step: {asked.per_device_train_batch_size} sentences x {processes} x {accumulation} accumulated = "
+        f"{plan['sentences_per_step']:,}; {plan['negatives']} negatives for each sentence",
+        f"steps: {steps:,}, {steps * plan['sentences_per_step']:,} sentences"
+        + ("" if plan["rows"] is None else f" of a corpus of {plan['rows']:,}"),
+        f"memory of a process: {plan['peak_bytes'] / 1e9:.2f} GB at its peak here; weights, gradients and Adam are "
+        f"{plan['state_bytes'] / 1e9:.2f} GB in all ({parameters / 1e6:.1f} million parameters)",
+        f"time: {seconds:.3f} s a step here, so about {_duration(plan['seconds'])} without evaluation and checkpoints",
+        "nothing was written; the same command without --dry_run trains",
+    )  # fmt: skip
+    return {"training": {"status": "dry"}, "plan": plan}
+
+
+def _duration(seconds: float) -> str:
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{seconds:.0f} s"
+
+
+def _dtype(training: TrainingArguments) -> str:
+    return "bf16" if training.bf16 else "fp16" if training.fp16 else "fp32"
+
+
+def _negatives(model: RobustCSEModel, corpus: Corpus, batch: int) -> int:
+    return (batch - 1 if corpus.views < 3 else 2 * batch - 1) if model.method.contrastive else 0
 
 
 def _check_hub(training: TrainingArguments, default: Path, command: str) -> str:
@@ -214,6 +293,10 @@ def _load_corpus(arguments: Arguments) -> tuple[Corpus, DevText | None]:
     data, training = arguments.data, arguments.training
     if data.streaming and training.max_steps <= 0:
         raise UserError("--streaming does not know the length of the corpus: add --max_steps")
+    if not data.streaming and data.shuffle_buffer != DataArguments.shuffle_buffer:
+        raise UserError("--shuffle_buffer belongs to --streaming: a corpus in memory is shuffled as a whole")
+    if data.streaming and (strategy := getattr(training, "train_sampling_strategy", "random")) != "random":
+        raise UserError(f"--train_sampling_strategy {strategy} needs a corpus in memory: leave out --streaming")
     if data.max_seq_length < 3:
         raise UserError(f"--max_seq_length must be at least 3, not {data.max_seq_length}")
     rows = data.max_train_samples
@@ -428,7 +511,7 @@ def _about(data: StsData | DevText) -> dict[str, Any]:
 
 
 def _manifest(
-    arguments: Arguments, corpus: Corpus, dev: dict[str, StsData | DevText], model: RobustCSEModel
+    arguments: Arguments, corpus: Corpus, dev: dict[str, StsData | DevText], model: RobustCSEModel, strategy: str
 ) -> dict[str, Any]:
     training = arguments.training
     batch = training.per_device_train_batch_size * world_size()
@@ -452,7 +535,8 @@ def _manifest(
             "gradient_accumulation_steps": training.gradient_accumulation_steps,
             "learning_rate": training.learning_rate,
             "seed": training.seed,
-        },
+        }
+        | ({"streaming": True, "shuffle_buffer": arguments.data.shuffle_buffer} if arguments.data.streaming else {}),
         "status": "running",
         "command": arguments.command,
         "git_commit": git_commit(),
@@ -468,11 +552,12 @@ def _manifest(
             for name, d in dev.items()
         },
         "max_seq_length": {"training": arguments.data.max_seq_length, "evaluation": model.max_seq_length},
-        "negatives": (batch - 1 if corpus.views < 3 else 2 * batch - 1) if model.method.contrastive else 0,
+        "negatives": _negatives(model, corpus, batch),
         "processes": world_size(),
         "device": torch.cuda.get_device_name() if cuda else platform.processor() or platform.machine(),
         "cuda": torch.version.cuda if cuda else None,
-        "dtype": "bf16" if training.bf16 else "fp16" if training.fp16 else "fp32",
+        "dtype": _dtype(training),
+        "strategy": strategy,
         "library_versions": library_versions(),
     }
 
@@ -480,18 +565,11 @@ def _manifest(
 def _run_one(
     arguments: Arguments, corpus: Corpus, dev: dict[str, StsData | DevText], test: dict[str, StsData]
 ) -> dict[str, Any]:
-    training, data = arguments.training, arguments.data
+    training = arguments.training
     folder = Path(training.output_dir)
-    model = _load_model(arguments, corpus)
-    model.train()
-    reads = model.method.needs_text
-    model.method.attach_tokenizer(model.tokenizer, data.max_seq_length)
-    if reads:
-        model.method.collate(["a sentence"])  # what reads the texts has to load before anything is written
-    tokens = tokenize_corpus(corpus, model.tokenizer, data.max_seq_length, data.preprocessing_num_workers, reads)
-    collator = ContrastiveCollator(model.tokenizer, model.method.collate if reads else None)
-    trainer = RobustCSETrainer(model, training, train_dataset=tokens, data_collator=collator, eval_dataset=dev)
-    manifest = _manifest(arguments, corpus, dev, model)
+    trainer = _trainer(arguments, corpus, dev)
+    model = trainer.model
+    manifest = _manifest(arguments, corpus, dev, model, trainer.strategy)
     checkpoint, earlier = resume_point(training, manifest)
     resumed_at = json.loads((Path(checkpoint) / "trainer_state.json").read_text())["global_step"] if checkpoint else 0
     negatives = manifest["negatives"]
@@ -561,6 +639,34 @@ def _run_one(
         write_json(folder / "results.json", results)
     _report(arguments, results, folder)
     return results
+
+
+def _trainer(arguments: Arguments, corpus: Corpus, dev: dict[str, StsData | DevText]) -> RobustCSETrainer:
+    model = _load_model(arguments, corpus)
+    model.train()
+    reads = model.method.needs_text
+    model.method.attach_tokenizer(model.tokenizer, arguments.data.max_seq_length)
+    if reads:
+        model.method.collate(["a sentence"])  # what reads the texts has to load before anything is written
+    collator = ContrastiveCollator(model.tokenizer, model.method.collate if reads else None)
+    tokens = _train_data(arguments, corpus, model, collator)
+    return RobustCSETrainer(model, arguments.training, train_dataset=tokens, data_collator=collator, eval_dataset=dev)
+
+
+def _train_data(
+    arguments: Arguments, corpus: Corpus, model: RobustCSEModel, collator: ContrastiveCollator
+) -> datasets.Dataset | TextStream:
+    training, data = arguments.training, arguments.data
+    if not data.streaming:
+        workers, reads = data.preprocessing_num_workers, model.method.needs_text
+        return tokenize_corpus(corpus, model.tokenizer, data.max_seq_length, workers, reads)
+    if not training.dataloader_num_workers:
+        say("note: each step waits for its batch to be read; --dataloader_num_workers 2 reads beside the training")
+    return TextStream(
+        corpus, model.tokenizer, collator, max_length=data.max_seq_length,
+        batch_size=training.per_device_train_batch_size, shuffle_buffer=data.shuffle_buffer,
+        seed=training.seed if training.data_seed is None else training.data_seed,
+    )  # fmt: skip
 
 
 def _load_check(folder: Path) -> dict[str, Any]:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import DistributedType
 from huggingface_hub import CommitInfo, run_as_future
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_callback import ExportableState
 from transformers.trainer_pt_utils import LengthGroupedSampler
-from transformers.trainer_utils import HubStrategy
+from transformers.trainer_utils import HubStrategy, get_last_checkpoint
 from transformers.utils import PushInProgress
 
 from hf_robustcse import publish
@@ -30,6 +36,7 @@ from hf_robustcse.evaluation.sts import StsData
 from hf_robustcse.files import write_json
 from hf_robustcse.model import RobustCSEModel
 from hf_robustcse.publish.hub import explain
+from hf_robustcse.stream import POSITION, TextStream
 
 OF_POSITIVES = ("alignment", "positive_cosine")
 LOWER_IS_BETTER = ("alignment", "uniformity", "mean_cosine", "random_cosine")
@@ -98,6 +105,50 @@ class AfterUpdate(TrainerCallback):
         model.after_update(state.global_step / state.max_steps)
 
 
+class StepClock(TrainerCallback):
+    """The seconds of every step, from the end of one to the end of the next."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self._last = 0.0
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Start."""
+        self._last = time.perf_counter()
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Note the time."""
+        if torch.accelerator.is_available():
+            torch.accelerator.synchronize()
+        now = time.perf_counter()
+        self.seconds.append(now - self._last)
+        self._last = now
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has held, on the GPU if there is one."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    import resource  # not on Windows
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+class StreamPosition(TrainerCallback, ExportableState):
+    """Keeps how far a `TextStream` was read; every checkpoint has it, in its ``trainer_state.json``."""
+
+    def __init__(self) -> None:
+        self.position: dict[str, Any] | None = None
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """A stream has no length, so the log's ``epoch`` is the part of the training that is done."""
+        state.epoch = state.global_step / state.max_steps
+
+    def state(self) -> dict[str, Any]:
+        """For the checkpoint."""
+        return {"args": {}, "attributes": {"position": self.position}}
+
+
 class RobustCSETrainer(Trainer):
     """Train a `RobustCSEModel` on the batches of ``data.ContrastiveCollator``.
 
@@ -146,12 +197,70 @@ class RobustCSETrainer(Trainer):
             )
             args.torch_compile = False
         kwargs.setdefault("processing_class", model.tokenizer)
-        kwargs["callbacks"] = [AfterUpdate(), *(kwargs.get("callbacks") or []), self.end]
+        self.streams = isinstance(kwargs.get("train_dataset"), TextStream)
+        own = [AfterUpdate(), *([StreamPosition()] if self.streams else [])]
+        kwargs["callbacks"] = [*own, *(kwargs.get("callbacks") or []), self.end]
         super().__init__(model=model, args=args, eval_dataset=self.eval_data or None, **kwargs)
         self.model_accepts_loss_kwargs = False
+        self._check_strategy(model)
         model.set_seed(args.seed)
         if self.args.per_device_train_batch_size * world_size() < 2:
             raise UserError("--per_device_train_batch_size 1 leaves no negatives: use at least 2, better 64")
+
+    @property
+    def strategy(self) -> str:
+        """How the processes share the work: one process, DDP, FSDP or DeepSpeed ZeRO and its stage."""
+        if self.is_deepspeed_enabled:
+            return f"DeepSpeed ZeRO-{self.accelerator.state.deepspeed_plugin.zero_stage}"
+        return "FSDP" if self.is_fsdp_enabled else "DDP" if world_size() > 1 else "one process"
+
+    def _check_strategy(self, model: RobustCSEModel) -> None:
+        """Refuse what a strategy of Accelerate cannot do with this model, before anything is trained.
+
+        Raises:
+            UserError: naming the setting to change.
+        """
+        state, name = self.accelerator.state, None
+        if state.distributed_type == DistributedType.MULTI_CPU and os.environ.get("ACCELERATE_USE_FSDP") == "true":
+            raise UserError("Accelerate has no FSDP on CPUs and would leave it out: leave out --use_cpu or FSDP")
+        if self.is_fsdp_enabled:
+            from torch.distributed.fsdp import CPUOffloadPolicy
+
+            name, plugin = "FSDP", state.fsdp_plugin
+            if plugin.fsdp_version != 2:
+                raise UserError("FSDP 1 is not supported: set fsdp_version: 2, as examples/accelerate/fsdp.yaml does")
+            if "FULL" not in str(plugin.state_dict_type):
+                raise UserError(f"{plugin.state_dict_type} exports no model: set fsdp_state_dict_type: FULL_STATE_DICT")
+            if isinstance(plugin.cpu_offload, CPUOffloadPolicy):
+                raise UserError("FSDP with parameters on the CPU is not supported: set fsdp_offload_params: false")
+            self._check_wrapped(model, set(plugin.transformer_cls_names_to_wrap or []))
+        elif self.is_deepspeed_enabled:
+            name = "DeepSpeed"
+            if state.deepspeed_plugin.zero_stage == 3:
+                raise UserError(
+                    "DeepSpeed ZeRO-3 is not supported, the methods take gradients inside the forward pass: use "
+                    "zero_stage: 2, or FSDP (examples/accelerate/fsdp.yaml) to share the weights too"
+                )
+        exact = [method.name for method in model.method.methods.values() if method.needs_float32]
+        if name and exact and state.mixed_precision != "no":
+            raise UserError(
+                f"{name} casts the weights to {state.mixed_precision}, which rounds away what {exact[0]} adds to them: "
+                "set mixed_precision: 'no' (and no --bf16 or --fp16), or use DDP, which only computes in it"
+            )
+
+    @staticmethod
+    def _check_wrapped(model: RobustCSEModel, classes: set[str]) -> None:
+        """The word embeddings are read outside their module's forward pass: the model as a whole has to own them."""
+        backbone = model.encoder.backbone
+        layers = next((type(m[0]).__name__ for m in backbone.modules() if isinstance(m, torch.nn.ModuleList)), None)
+        words = backbone.get_input_embeddings()
+        around = {type(m).__name__ for m in backbone.modules() if any(part is words for part in m.modules())}
+        known = {type(m).__name__ for m in backbone.modules()}
+        if not classes & known or classes & around:
+            raise UserError(
+                "FSDP has to wrap the layers of the encoder and nothing that holds its word embeddings: set "
+                f"fsdp_transformer_layer_cls_to_wrap: {layers}"
+            )
 
     def _check_selection(self, args: RobustCSETrainingArguments) -> None:
         names = [f"eval_{name}_{metric}" for name, data in self.eval_data.items() for metric in metrics_of(data)]
@@ -193,12 +302,55 @@ class RobustCSETrainer(Trainer):
             args.metric_for_best_model == "eval_avg_spearman" and bool(tested)
         )
 
-    def train(self, *args: Any, **kwargs: Any) -> Any:
-        """As ``Trainer.train``; however it ends, the handler of SIGTERM is then what it was before."""
+    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> Any:
+        """As ``Trainer.train``; however it ends, the handler of SIGTERM is then what it was before.
+
+        Args:
+            resume_from_checkpoint: a folder, or True for the last one in ``output_dir``. A stream goes on from its
+                place there; nothing that was trained on is read again.
+            **kwargs: for ``Trainer.train``.
+
+        Raises:
+            UserError: if a checkpoint does not say how far the stream was read.
+        """
+        skips = self.args.ignore_data_skip
+        if self.streams and resume_from_checkpoint:
+            if resume_from_checkpoint is True:
+                resume_from_checkpoint = get_last_checkpoint(self.args.output_dir)
+            self._stream_from(resume_from_checkpoint)
+            self.args.ignore_data_skip = True  # the stock trainer would fetch every batch again
         try:
-            return super().train(*args, **kwargs)
+            return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
         finally:
+            self.args.ignore_data_skip = skips
             self.end.restore()
+
+    def _stream_from(self, checkpoint: str) -> None:
+        state = json.loads((Path(checkpoint) / "trainer_state.json").read_text(encoding="utf-8"))
+        kept = state.get("stateful_callbacks", {}).get("StreamPosition", {})
+        position = kept.get("attributes", {}).get("position")
+        if position is None:
+            raise UserError(
+                f"{checkpoint} does not say how far the stream was read: it cannot be resumed by --streaming"
+            )
+        self.train_dataset.load_position(position)
+
+    def get_train_dataloader(self) -> DataLoader:
+        """The stock loader; that of a `TextStream` knows its processes itself."""
+        if not self.streams:
+            return super().get_train_dataloader()
+        return self.train_dataset.loader(
+            num_workers=self.args.dataloader_num_workers,
+            prefetch_factor=self.args.dataloader_prefetch_factor,
+            pin_memory=self.args.dataloader_pin_memory,
+        )
+
+    def training_step(self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
+        """As ``Trainer.training_step``; a batch of a stream says how far the stream is read after it."""
+        if self.streams:
+            kept = next(c for c in self.callback_handler.callbacks if isinstance(c, StreamPosition))
+            kept.position = inputs.pop(POSITION)
+        return super().training_step(model, inputs, *args, **kwargs)
 
     def compute_loss(
         self,
@@ -212,7 +364,11 @@ class RobustCSETrainer(Trainer):
         Raises:
             TrainingStopped: if a term is not finite on any process.
         """
+        if self.is_fsdp_enabled:  # the gradient of an attack must not put weights away that the same pass still needs
+            model.set_reshard_after_backward(False)
         outputs = model(**inputs)
+        if self.is_fsdp_enabled:
+            model.set_reshard_after_backward(True)
         terms = {name: value.detach() for name, value in outputs.items()}
         finite = torch.stack([value.isfinite().all() for value in terms.values()]).int()
         if world_size() > 1:
@@ -257,13 +413,34 @@ class RobustCSETrainer(Trainer):
             (n, d) on the CPU, on every process.
         """
         model, batch_size = self.accelerator.unwrap_model(self.model), self.args.per_device_eval_batch_size
-        return encode_together(
-            lambda batch: model.encode(batch, batch_size=batch_size),
-            sentences,
-            width=model.encoder.width,
-            batch_size=batch_size,
-            device=self.args.device,
-        )
+        with self._whole(model):
+            return encode_together(
+                lambda batch: model.encode(batch, batch_size=batch_size),
+                sentences,
+                width=model.encoder.width,
+                batch_size=batch_size,
+                device=self.args.device,
+            )
+
+    @contextmanager
+    def _whole(self, model: RobustCSEModel) -> Iterator[None]:
+        """FSDP's shares of the weights gathered, once: processes have different numbers of batches to embed."""
+        parts: list[Any] = []
+        if self.is_fsdp_enabled:
+            from torch.distributed.fsdp import FSDPModule
+
+            parts = [module for module in model.modules() if isinstance(module, FSDPModule)]
+        for part in parts:
+            part.set_reshard_after_forward(False, recurse=False)
+            part.unshard()
+        try:
+            yield
+        finally:
+            for part in parts:
+                part.reshard()
+                part.set_reshard_after_forward(
+                    bool(self.accelerator.state.fsdp_plugin.reshard_after_forward), recurse=False
+                )
 
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"

@@ -133,6 +133,8 @@ class Method(nn.Module):
     """The options that name a file or a model outside the checkpoint."""
     contrastive: ClassVar[bool] = True
     """Whether the in-batch InfoNCE loss is part of the method."""
+    needs_float32: ClassVar[bool] = False
+    """Whether weights in half precision (not autocast) would round away its perturbations or its moving averages."""
 
     @dataclasses.dataclass
     class Options:

@@ -46,6 +46,7 @@ class DCL(Method):
     """
 
     name = "dcl"
+    needs_float32 = True
     outside = ("dcl_wordlist",)
     head = "none"
     contrastive = False

@@ -54,6 +54,7 @@ class RobustSentEmbed(Method):
     """
 
     name = "robustsentembed"
+    needs_float32 = True
     outside = ("rse_generator",)
     head = "mlp"
     paper = Paper(

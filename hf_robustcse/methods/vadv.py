@@ -43,6 +43,7 @@ class VAdv(Method):
     """
 
     name = "vadv"
+    needs_float32 = True
     head = "mlp"
     paper = Paper(
         title="V-advCSE",
