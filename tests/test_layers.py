@@ -7,8 +7,8 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "hf_robustcse"
 ROOMS = [
-    "errors", "files", "functional", "distributed", "modules", "perturb", "encoder", "mlm", "synonyms", "layout",
-    "methods", "losses", "data", "evaluation", "attacks", "report", "cards", "publish", "model",
+    "errors", "files", "chunks", "functional", "distributed", "modules", "perturb", "encoder", "mlm", "synonyms",
+    "layout", "methods", "losses", "data", "evaluation", "attacks", "report", "cards", "publish", "model",
     "sentence_transformer", "trainer", "runs", "ablation", "finetune", "attack_runs", "prefetch", "deploy", "convert",
     "demo", "cli",
 ]  # fmt: skip
