@@ -24,7 +24,19 @@ def recomputed(function: Callable[..., Tensor], *arguments: Any) -> Tensor:
     """
     if not torch.is_grad_enabled():
         return function(*arguments)
-    return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=True)
+    device = next(value.device.type for value in arguments if isinstance(value, Tensor))
+
+    def once(*arguments: Any) -> Tensor:
+        # Autocast would cast each weight once for all chunks, whose gradients of it would then add up in sixteen bits.
+        with torch.autocast(
+            device,
+            dtype=torch.get_autocast_dtype(device),
+            enabled=torch.is_autocast_enabled(device),
+            cache_enabled=False,
+        ):
+            return function(*arguments)
+
+    return checkpoint(once, *arguments, use_reentrant=False, preserve_rng_state=True)
 
 
 def in_chunks(function: Callable[..., Tensor], *tensors: Tensor, rows: int | None) -> Tensor:
