@@ -5,7 +5,9 @@
 A cell is what training adds to a process that has loaded model and corpus: gradients, the state of AdamW and a step of
 so many sentences. On CPU that is the peak of the resident memory above what is resident after loading, on CUDA that of
 the allocated memory; ``fixed`` is what a step of four sentences leaves behind, the part that every batch has. Each cell
-is measured in a process of its own, `--rounds` times; the median counts. ``mnrl_cached`` is sentence-transformers'
+is measured in a process of its own, `--rounds` times; the median counts. The C library gives back at once what is
+freed (``MALLOC_MMAP_THRESHOLD_``; `--keep_freed` leaves it as it is: its heap then grows by holes between what is kept,
+which CUDA's allocator does not). ``mnrl_cached`` is sentence-transformers'
 CachedMultipleNegativesRankingLoss, with chunks of the same size. ``broadcast`` is the loss of GS-InfoNCE with M = 3 N
 and its gradient by ``torch.nn.CosineSimilarity`` on (N, M, d) numbers, as the released codes compute it, ``matrix`` the
 same by matrix products (see noise_cost.py); both are without an encoder, at its width.
@@ -23,6 +25,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -48,6 +51,7 @@ SIMILARITIES = ("broadcast", "matrix")
 # On a corpus alone, without WordNet; and on an encoder that is no masked language model.
 OPTIONS = {"dcl": {"dcl_augmentation": "dropout"}}
 WITHOUT_LANGUAGE_MODEL = {"dcl": {"dcl_mlm_weight": 0.0}, "robustsentembed": {"rse_lambda2": 0.0}}
+GIVE_BACK = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 GIB = 2**30
 Step = Callable[[int], None]
 
@@ -192,7 +196,8 @@ def measure_here(args: argparse.Namespace) -> None:
 def measure_apart(args: argparse.Namespace, cell: str) -> dict[str, Any]:
     """One cell in a process of its own; ``{"not_run": reason}`` if that is killed."""
     command = [sys.executable, *sys.argv, "--cell", cell]
-    done = subprocess.run(command, capture_output=True, text=True)
+    env = dict(os.environ) if args.keep_freed else os.environ | GIVE_BACK
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
     if done.returncode in (-9, 137):
         return {"not_run": "out of memory"}
     if done.returncode:
@@ -315,6 +320,7 @@ def main() -> None:
     parser.add_argument("--limit_gib", type=float, default=12.0)
     parser.add_argument("--limit_minutes", type=float, default=5.0, help="of a cell")
     parser.add_argument("--bf16", action="store_true")
+    parser.add_argument("--keep_freed", action="store_true", help="the C library's own way with freed memory")
     parser.add_argument("--seconds", action="store_true", help="seconds in place of memory")
     parser.add_argument("--cell", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -329,7 +335,15 @@ def main() -> None:
     shown = {"model": Path(args.model_name_or_path).name, "train_file": Path(args.train_file).name}
     about = {
         name: getattr(args, name)
-        for name in ("forward_chunk_size", "max_seq_length", "rounds", "limit_gib", "limit_minutes", "bf16")
+        for name in (
+            "forward_chunk_size",
+            "max_seq_length",
+            "rounds",
+            "limit_gib",
+            "limit_minutes",
+            "bf16",
+            "keep_freed",
+        )
     }
     print(json.dumps(result["ratios"], indent=2))
     if args.output_json:

@@ -36,7 +36,9 @@ if __name__ == "__main__":
     width = int(mine["attention_mask"].sum(-1).max())  # each process pads to its own longest sentence
     mine = {k: v[..., :width].contiguous() if k != "text_hash" else v for k, v in mine.items()}
     model = load(folder, getattr(torch, dtype), json.loads(named))
-    model.forward_chunk_size = int(chunk[0]) if chunk else None
+    if chunk:
+        model.forward_chunk_size = int(chunk[0])
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     found = gradients(DistributedDataParallel(model) if state.num_processes > 1 else model, mine)
     terms = {k: v for k, v in found.items() if k.startswith("term ")}
     for value in terms.values():  # the loss of a process is the mean over its own rows
