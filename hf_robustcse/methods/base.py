@@ -434,7 +434,7 @@ def global_keys(batch: Batch) -> dict[str, Any]:
         # Most batches have no such rows, and then no matrix of weights either.
         if _rows_share(theirs):
             weights = ~_equal_texts(ours, theirs)
-        if hard_negatives is not None and bool(torch.isin(everyone[:, 2], theirs).any()):
+        if hard_negatives is not None and bool(torch.isin(everyone[:, 2].contiguous(), theirs.flatten()).any()):
             hard_weights = ~_equal_texts(ours, everyone[:, 2:])
     return {
         "positives": gather_rows(batch.h_pos),
