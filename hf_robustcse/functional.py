@@ -15,6 +15,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from hf_robustcse.chunks import in_chunks
+
 Norm = Literal["linf", "l2", "l1"]
 Per = Literal["token", "sentence"]
 Divergence = Literal["js", "kl", "skl"]
@@ -405,6 +407,7 @@ def ascend_noise(
     lr: float = 1e-3,
     temperature: float = 0.05,
     relative: bool = False,
+    rows: int | None = None,
 ) -> Tensor:
     """DCLR eq. 2-4: noise negatives moved towards the least uniform place by normalised gradient ascent.
 
@@ -419,6 +422,7 @@ def ascend_noise(
         lr: the length of a step; under cosine similarity 1e-3 hardly turns a vector of norm sqrt(d).
         temperature: t, above 0.
         relative: measure the step in units of ``||g_j||``.
+        rows: anchors whose similarities are in memory at a time; None for all of them.
 
     Returns:
         (M, d), detached.
@@ -433,7 +437,9 @@ def ascend_noise(
     positive = (unit * _unit_rows(positives.detach())).sum(dim=1) / temperature
 
     def objective(point: Tensor) -> Tensor:
-        return (torch.logsumexp(unit @ _unit_rows(point).T / temperature, dim=1) - positive).mean()
+        keys = _unit_rows(point).T
+        uniform = in_chunks(lambda some: torch.logsumexp(some @ keys / temperature, dim=1), unit, rows=rows)
+        return (uniform - positive).mean()
 
     def update(point: Tensor, gradient: Tensor) -> Tensor:
         step = lr * torch.linalg.vector_norm(point, dim=1, keepdim=True) if relative else lr

@@ -105,8 +105,8 @@ def mask_tokens(
     return torch.where(chosen & (fate >= 0.8) & (fate < 0.9), strangers, masked), chosen
 
 
-def mlm_loss(logits: Tensor, targets: Tensor, chosen: Tensor) -> Tensor:
-    """Cross-entropy of the chosen tokens, in nats, their mean over all processes; 0 if there is none.
+def mlm_total(logits: Tensor, targets: Tensor, chosen: Tensor) -> Tensor:
+    """Cross-entropy of the chosen tokens, in nats, their sum.
 
     Args:
         logits: (M, V), of the M chosen tokens.
@@ -114,9 +114,21 @@ def mlm_loss(logits: Tensor, targets: Tensor, chosen: Tensor) -> Tensor:
         chosen: (N, L), true for the tokens to predict.
 
     Returns:
+        A scalar.
+    """
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    return nn.functional.cross_entropy(wide, targets[chosen], reduction="sum")
+
+
+def mean_over_chosen(total: Tensor, chosen: Tensor) -> Tensor:
+    """The sum of this process' tokens over the number of tokens of all processes; 0 if there is none.
+
+    Args:
+        total: a scalar, of `mlm_total`.
+        chosen: (N, L), true for the tokens to predict.
+
+    Returns:
         A scalar whose mean over the processes is the mean over the chosen tokens of the global batch.
     """
-    logits = logits if logits.dtype == torch.float64 else logits.float()
-    total = nn.functional.cross_entropy(logits, targets[chosen], reduction="sum")
     count = all_reduce_sum(chosen.sum().to(total.dtype)).clamp_min(1)
     return total * world_size() / count

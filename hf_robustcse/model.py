@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
 import math
@@ -18,6 +19,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, PretrainedConfig,
 from transformers.utils import ModelOutput, logging
 
 from hf_robustcse import layout
+from hf_robustcse.chunks import in_chunks
 from hf_robustcse.encoder import SentenceEncoder, load_backbone
 from hf_robustcse.errors import UserError
 from hf_robustcse.files import read_json
@@ -122,6 +124,8 @@ class RobustCSEModel(PreTrainedModel):
         self.method.attach(self.encoder)
         config.method_options = self.method.options()
         self.tokenizer: Any | None = None
+        # Rows per encoder pass of `forward`, see `RobustCSETrainingArguments`; no part of a checkpoint.
+        self.forward_chunk_size: int | None = None
         self.post_init()
 
     def init_weights(self) -> None:
@@ -377,24 +381,34 @@ class RobustCSEModel(PreTrainedModel):
         if input_ids.dim() == 2:
             input_ids, attention_mask = input_ids.unsqueeze(1), attention_mask.unsqueeze(1)
         count, views = input_ids.shape[:2]
-        # One lookup and one pass for all views; the two views of an unlabelled sentence share the lookup.
-        embeds = self.encoder.embed(input_ids.transpose(0, 1))
-        masks = attention_mask.transpose(0, 1)
+        ids, masks = input_ids.transpose(0, 1), attention_mask.transpose(0, 1)
         words = words_of(self.tokenizer, input_ids[:, 0], attention_mask[:, 0])
-        if views == 1 and self.method.paired:
-            first = embeds[0]
-            second = augment(first, words, kind=self.config.augmentation, rate=self.config.augmentation_rate)
-            embeds = embeds.expand(2, -1, -1, -1) if second is first else torch.stack([first, second])
-            masks = masks.expand(2, -1, -1)
+        doubled = views == 1 and self.method.paired
+        augmented = doubled and self.config.augmentation != "dropout"
+        # Word embeddings are looked up here, once for all views, only where they are needed beside the encoder's pass.
+        embeds = self.encoder.embed(ids) if self.method.perturbs or augmented else None
+        anchors = None if embeds is None else embeds[0]
+        if doubled:
+            ids, masks = ids.expand(2, -1, -1), masks.expand(2, -1, -1)
+            if augmented:
+                second = augment(anchors, words, kind=self.config.augmentation, rate=self.config.augmentation_rate)
+                embeds = torch.stack([anchors, second])
+            elif embeds is not None:
+                embeds = embeds.expand(2, -1, -1, -1)
         mask = masks[0].contiguous()
-        same_dropout = SharedDropout(embeds.device)
+        same_dropout = SharedDropout(mask.device)
+
+        def encode_views(some: slice) -> Tensor:
+            if embeds is None:
+                return self._encode(masks[some].flatten(0, 1), input_ids=ids[some].flatten(0, 1))
+            return self._encode(masks[some].flatten(0, 1), inputs_embeds=embeds[some].flatten(0, 1))
+
         if self.method.replays:  # a mask can be drawn again only for a pass of the same shape
             with same_dropout:
-                anchors = self.encoder(mask, inputs_embeds=embeds[0])
-            others = self.encoder(masks[1:].flatten(0, 1), inputs_embeds=embeds[1:].flatten(0, 1))
-            pooled = torch.cat([anchors, others])
+                first = encode_views(slice(1))
+            pooled = torch.cat([first, encode_views(slice(1, None))])
         else:
-            pooled = self.encoder(masks.flatten(0, 1), inputs_embeds=embeds.flatten(0, 1))
+            pooled = encode_views(slice(None))
         h = self.encoder.head(pooled).split(count)
         pooled = pooled.split(count)
         positive = min(1, len(h) - 1)  # the anchors themselves if no method asks for pairs
@@ -404,7 +418,7 @@ class RobustCSEModel(PreTrainedModel):
                 return self.encoder.head(x)
 
         def encode(x: Tensor) -> Tensor:
-            return self.encoder(mask.repeat(len(x) // count, 1), inputs_embeds=x)
+            return self._encode(mask.repeat(len(x) // count, 1), inputs_embeds=x)
 
         batch = Batch(
             input_ids=input_ids[:, 0],
@@ -413,7 +427,7 @@ class RobustCSEModel(PreTrainedModel):
             positive_mask=attention_mask[:, 1] if views > 1 else None,
             words=words,
             extras=extras,
-            embeds=embeds[0],
+            embeds=anchors,
             pooled=pooled[0],
             pooled_pos=pooled[positive],
             h=h[0],
@@ -422,14 +436,27 @@ class RobustCSEModel(PreTrainedModel):
             text_hash=text_hash,
             embed=self.encoder.embed,
             encode=encode,
-            encode_ids=lambda ids, its_mask: self.encoder(its_mask, input_ids=ids),
+            encode_ids=lambda ids, its_mask: self._encode(its_mask, input_ids=ids),
             project=project,
             dropout_free=lambda: dropout_off(self.encoder.backbone),
             same_dropout=lambda: same_dropout,
             temperature=self.config.temperature,
+            chunk_size=self.forward_chunk_size,
         )
         loss, terms = self.method(batch)
         return ModelOutput(loss=loss, **terms)
+
+    def _encode(self, attention_mask: Tensor, **inputs: Tensor) -> Tensor:
+        """`SentenceEncoder.forward`, in chunks of `forward_chunk_size` rows if it is set."""
+        ((name, tensor),) = inputs.items()
+        evaluating = not self.encoder.backbone.training
+
+        def encode(mask: Tensor, x: Tensor) -> Tensor:
+            # A chunk is computed again when the method has left `Batch.dropout_free`, without dropout all the same.
+            with dropout_off(self.encoder.backbone) if evaluating else contextlib.nullcontext():
+                return self.encoder(mask, **{name: x})
+
+        return in_chunks(encode, attention_mask, tensor, rows=self.forward_chunk_size)
 
     def embed(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Sentence embeddings as they are published.

@@ -204,6 +204,7 @@ class RobustCSETrainer(Trainer):
         self.model_accepts_loss_kwargs = False
         self._check_strategy(model)
         model.set_seed(args.seed)
+        model.forward_chunk_size = args.forward_chunk_size
         if self.args.per_device_train_batch_size * world_size() < 2:
             raise UserError("--per_device_train_batch_size 1 leaves no negatives: use at least 2, better 64")
 

@@ -28,19 +28,23 @@ def load(folder: str, dtype: torch.dtype, named: dict[str, str]) -> RobustCSEMod
 
 
 if __name__ == "__main__":
-    folder, data, result, dtype, named = sys.argv[1:]
+    folder, data, result, dtype, named, *chunk = sys.argv[1:]
     state = PartialState(cpu=True)
     batch = load_file(data)
     share = len(batch["input_ids"]) // state.num_processes
     mine = {k: v[state.process_index * share :][:share] for k, v in batch.items()}
     width = int(mine["attention_mask"].sum(-1).max())  # each process pads to its own longest sentence
     mine = {k: v[..., :width].contiguous() if k != "text_hash" else v for k, v in mine.items()}
-    model = DistributedDataParallel(load(folder, getattr(torch, dtype), json.loads(named)))
-    found = gradients(model, mine)
+    model = load(folder, getattr(torch, dtype), json.loads(named))
+    if chunk:
+        model.forward_chunk_size = int(chunk[0])
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    found = gradients(DistributedDataParallel(model) if state.num_processes > 1 else model, mine)
     terms = {k: v for k, v in found.items() if k.startswith("term ")}
     for value in terms.values():  # the loss of a process is the mean over its own rows
-        torch.distributed.all_reduce(value)
-        value /= state.num_processes
+        if state.num_processes > 1:
+            torch.distributed.all_reduce(value)
+            value /= state.num_processes
     if state.is_main_process:
         save_file({k: v.contiguous() for k, v in found.items()}, result)
     leave_group()

@@ -42,6 +42,7 @@ SLOW = (
     "run_ablation.py vadv-lambda",
     "--seeds",
     "my-stack",
+    "my-large-batch",
     "run_unsup.py --method vadv$",
 )
 """Part of a command, $ its end -> run by the slow test only."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hf_robustcse import functional
+from hf_robustcse.chunks import in_chunks, mean_in_chunks
 from hf_robustcse.distributed import gather_rows, rank
 from hf_robustcse.encoder import SentenceEncoder
 from hf_robustcse.errors import UserError
@@ -46,7 +47,7 @@ class Batch:
         positive_mask: (N, L), or None.
         words: (N, L), true for the tokens of the text: no padding, no special tokens.
         extras: what `Method.collate` made of the batch's texts.
-        embeds: (N, L, e) word embeddings of the anchors, with gradient.
+        embeds: (N, L, e) word embeddings of the anchors, with gradient; None unless a method says `perturbs`.
         pooled: (N, d) = f(x), with gradient.
         pooled_pos: (N, d), f of the positives; `pooled` itself if no method is `paired`.
         h: (N, d) = g(f(x)).
@@ -63,6 +64,7 @@ class Batch:
         dropout_free: a context in which `encode` applies no dropout (the head keeps its mode).
         same_dropout: a context in which `encode` applies the dropout masks of `pooled`; for methods that say `replays`.
         temperature: of every softmax over similarities.
+        chunk_size: rows whose activations may be in memory at a time; None for all of them.
     """
 
     input_ids: Tensor
@@ -71,7 +73,7 @@ class Batch:
     positive_mask: Tensor | None
     words: Tensor
     extras: dict[str, Tensor]
-    embeds: Tensor
+    embeds: Tensor | None
     pooled: Tensor
     pooled_pos: Tensor
     h: Tensor
@@ -85,6 +87,44 @@ class Batch:
     dropout_free: Callable[[], Any]
     same_dropout: Callable[[], Any]
     temperature: float
+    chunk_size: int | None = None
+
+    def in_chunks(self, function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+        """`function` of tensors (N, ...), for passes of a method's own; see `chunks.in_chunks`."""
+        return in_chunks(function, *tensors, rows=self.chunk_size)
+
+    def mean_in_chunks(self, function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+        """A mean over the rows of tensors (N, ...), for losses of a method's own; see `chunks.mean_in_chunks`."""
+        return mean_in_chunks(function, *tensors, rows=self.chunk_size)
+
+    def info_nce(
+        self,
+        anchors: Tensor,
+        *,
+        offset: int = 0,
+        noise_weight: float | Tensor = 1.0,
+        negative_weights: Tensor | None = None,
+        hard_negative_weights: Tensor | None = None,
+        **others: Any,
+    ) -> Tensor:
+        """`functional.info_nce`, whose similarities are those of a chunk's anchors at a time; its arguments.
+
+        A tensor of weights has a row for every anchor.
+        """
+
+        def loss(some: Tensor, numbers: Tensor) -> Tensor:
+            rows = slice(int(numbers[0]), int(numbers[0]) + len(some))
+            weights = noise_weight[rows] if isinstance(noise_weight, Tensor) else noise_weight
+            return functional.info_nce(
+                some,
+                offset=offset + rows.start,
+                noise_weight=weights,
+                negative_weights=None if negative_weights is None else negative_weights[rows],
+                hard_negative_weights=None if hard_negative_weights is None else hard_negative_weights[rows],
+                **others,
+            )
+
+        return self.mean_in_chunks(loss, anchors, torch.arange(len(anchors)))
 
 
 @dataclasses.dataclass
@@ -155,6 +195,11 @@ class Method(nn.Module):
     @property
     def replays(self) -> bool:
         """Whether the method needs `Batch.same_dropout`."""
+        return False
+
+    @property
+    def perturbs(self) -> bool:
+        """Whether the method needs `Batch.embeds`, which are as large as a layer's activations."""
         return False
 
     @property
@@ -285,6 +330,11 @@ class Stack(nn.Module):
         return any(method.replays for method in self.methods.values())
 
     @property
+    def perturbs(self) -> bool:
+        """Whether one of its methods needs `Batch.embeds`."""
+        return any(method.perturbs for method in self.methods.values())
+
+    @property
     def needs_text(self) -> bool:
         """Whether `collate` has to see the texts."""
         return any(method.needs_text for method in self.methods.values())
@@ -354,11 +404,13 @@ class Stack(nn.Module):
         noisy = [c for c in contributions if c.noise is not None]
         if noisy:
             noise = torch.cat([c.noise for c in noisy])
-            noise_weight = torch.cat([_weight_matrix(c.noise_weight, len(batch.h), c.noise) for c in noisy], dim=1)
+            weights = [_weight_matrix(c.noise_weight, len(batch.h), c.noise) for c in noisy]
+            one = len(noisy) == 1 and not isinstance(noisy[0].noise_weight, Tensor)
+            noise_weight = noisy[0].noise_weight if one else torch.cat(weights, dim=1)
         positives = [gather_rows(p) for c in contributions for p in c.positives]
         if positives:
             extra = torch.stack(positives)
-        return functional.info_nce(
+        return batch.info_nce(
             batch.h,
             **keys,
             noise=noise,
@@ -381,10 +433,11 @@ def global_keys(batch: Batch) -> dict[str, Any]:
         everyone = gather_rows(text_hash)
         ours, theirs = text_hash[:, :2], everyone[:, :2]  # of an anchor and its positive
         # Two rows that share a text are no negatives of each other; a hard negative that is one of them is none.
-        same = (ours[:, :, None, None] == theirs.T[None, None]).flatten(1, 2).any(dim=1)
-        weights = (~same).to(torch.float32)
-        if hard_negatives is not None:
-            hard_weights = (ours[:, :, None] != everyone[:, 2]).all(dim=1).to(torch.float32)
+        # Most batches have no such rows, and then no matrix of weights either.
+        if _rows_share(theirs):
+            weights = ~_equal_texts(ours, theirs)
+        if hard_negatives is not None and bool(torch.isin(everyone[:, 2].contiguous(), theirs.flatten()).any()):
+            hard_weights = ~_equal_texts(ours, everyone[:, 2:])
     return {
         "positives": gather_rows(batch.h_pos),
         "temperature": batch.temperature,
@@ -393,6 +446,22 @@ def global_keys(batch: Batch) -> dict[str, Any]:
         "hard_negative_weights": hard_weights,
         "offset": rank() * len(batch.h),
     }
+
+
+def _rows_share(texts: Tensor) -> bool:
+    """Whether a number of one row of (G, V) is in another row too."""
+    order = texts.flatten().argsort(stable=True)
+    values, rows = texts.flatten()[order], order // texts.shape[1]
+    return bool(((values[1:] == values[:-1]) & (rows[1:] != rows[:-1])).any())
+
+
+def _equal_texts(ours: Tensor, theirs: Tensor) -> Tensor:
+    """(N, G): whether a row of (N, V) and one of (G, W) have a number in common."""
+    same = torch.zeros(len(ours), len(theirs), dtype=torch.bool, device=ours.device)
+    for mine in ours.T:
+        for other in theirs.T:
+            same |= mine[:, None] == other
+    return same
 
 
 def _weight_matrix(weight: float | Tensor, count: int, noise: Tensor) -> Tensor:

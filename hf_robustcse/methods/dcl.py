@@ -14,7 +14,7 @@ from hf_robustcse import functional
 from hf_robustcse.encoder import SentenceEncoder
 from hf_robustcse.errors import UserError
 from hf_robustcse.methods.base import Batch, Contribution, Method, Paper, Term
-from hf_robustcse.mlm import MaskedLM, mask_tokens, mlm_loss
+from hf_robustcse.mlm import MaskedLM, mask_tokens, mean_over_chosen, mlm_total
 from hf_robustcse.modules import BatchNorm, PowerNorm, SharedNoise
 from hf_robustcse.synonyms import Synonyms, load_wordnet, read_word_list, replace_words
 
@@ -223,22 +223,29 @@ class DCL(Method):
         ids, mask = batch.extras["dcl_input_ids"], batch.extras["dcl_attention_mask"]
         return ids, mask, batch.encode_ids(ids, mask)
 
+    def _mlm_total(self, masked: Tensor, mask: Tensor, targets: Tensor, chosen: Tensor) -> Tensor:
+        """The cross-entropy of the chosen tokens of some rows, (1,)."""
+        return mlm_total(self.mlm(masked, mask, chosen), targets, chosen)[None]
+
     def forward(self, batch: Batch) -> Contribution:
         """The terms ``align``, in [0, 8], and ``mlm``, in nats."""
         o, count = self.options, len(batch.pooled)
         ids, mask, pooled = self._augmented(batch)
         online = self.predictor(self.projection(torch.cat([batch.pooled, pooled]))).split(count)
         with torch.no_grad():
-            sides = self.target(batch.attention_mask, input_ids=batch.input_ids), self.target(mask, input_ids=ids)
+            sides = [
+                batch.in_chunks(lambda ids, mask: self.target(mask, input_ids=ids), *texts)
+                for texts in ((batch.input_ids, batch.attention_mask), (ids, mask))
+            ]
             target = self.target_projection(torch.cat(sides)).split(count)
         align = functional.regression_loss(online[0], target[1]) + functional.regression_loss(online[1], target[0])
         terms = {"align": Term(align, 1.0)}
         if o.dcl_mlm_weight:
-            noise = self.noise(batch.embeds.new_zeros((*batch.input_ids.shape, 3), dtype=torch.float32))
+            noise = self.noise(batch.h.new_zeros((*batch.input_ids.shape, 3), dtype=torch.float32))
             masked, chosen = mask_tokens(
                 batch.input_ids, batch.words, noise, rate=o.dcl_mask_rate, vocabulary=len(self._tokenizer),
                 mask_token_id=self._tokenizer.mask_token_id,
             )  # fmt: skip
-            value = mlm_loss(self.mlm(masked, batch.attention_mask, chosen), batch.input_ids, chosen)
-            terms["mlm"] = Term(value, o.dcl_mlm_weight)
+            total = batch.in_chunks(self._mlm_total, masked, batch.attention_mask, batch.input_ids, chosen).sum()
+            terms["mlm"] = Term(mean_over_chosen(total, chosen), o.dcl_mlm_weight)
         return Contribution(terms=terms)

@@ -162,8 +162,12 @@ class DCLR(Method):
         if keys is not None and all(key in self._cache for key in keys):
             return torch.stack([self._cache[key] for key in keys]).to(batch.h)
         device = batch.h.device
-        features = {key: batch.extras[f"dclr_{key}"].to(device) for key in ("input_ids", "attention_mask")}
-        x = self.complement.to(device)(features)["sentence_embedding"].float()
+        complement = self.complement.to(device)
+
+        def embed(ids: Tensor, mask: Tensor) -> Tensor:
+            return complement({"input_ids": ids, "attention_mask": mask})["sentence_embedding"].float()
+
+        x = batch.in_chunks(embed, *(batch.extras[f"dclr_{key}"].to(device) for key in ("input_ids", "attention_mask")))
         if keys is not None:
             self._cache.update(zip(keys, x.cpu(), strict=True) if len(self._cache) < self.options.dclr_cache else ())
         return x.to(batch.h.dtype)
@@ -177,7 +181,7 @@ class DCLR(Method):
         if count:
             out.noise = functional.ascend_noise(
                 o.dclr_sigma * self.noise.rows(count, h), h, h_pos, steps=o.dclr_steps, lr=o.dclr_step_size,
-                temperature=batch.temperature, relative=o.dclr_step == "relative",
+                temperature=batch.temperature, relative=o.dclr_step == "relative", rows=batch.chunk_size,
             )  # fmt: skip
         if o.dclr_complement is None:
             return out

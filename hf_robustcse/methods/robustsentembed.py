@@ -187,13 +187,18 @@ class RobustSentEmbed(Method):
                 ) from error
         return self._generator[0]
 
+    @property
+    def perturbs(self) -> bool:
+        """eta and delta are added to the word embeddings."""
+        return True
+
     def forward(self, batch: Batch) -> Contribution:
         """x_adv as one more positive (eq. 10), and the terms ``adversarial`` and ``rtd``."""
         o = self.options
         keys = global_keys(batch)
         eta, delta = self.attack(batch, keys)
         h_adv = batch.project(batch.encode(batch.embeds + delta))
-        terms = {"adversarial": Term(functional.info_nce(h_adv, **keys), o.rse_lambda1)}
+        terms = {"adversarial": Term(batch.info_nce(h_adv, **keys), o.rse_lambda1)}
         if o.rse_lambda2:
             terms["rtd"] = Term(self._detection(batch, eta), o.rse_lambda2)
         return Contribution(terms=terms, positives=[h_adv])
@@ -215,7 +220,7 @@ class RobustSentEmbed(Method):
         def objective(points: Tensor) -> Tensor:
             with batch.dropout_free():
                 pooled = batch.encode((embeds + points).flatten(0, 1)).chunk(len(points))
-            losses = [functional.info_nce(batch.project(x), **constants) for x in pooled]
+            losses = [batch.info_nce(batch.project(x), **constants) for x in pooled]
             return len(embeds) * torch.stack(losses).sum()
 
         def chain(start: Tensor, step: Any, size: float, steps: int) -> perturb.Chain:
@@ -243,20 +248,29 @@ class RobustSentEmbed(Method):
         generator, mask_token = self.generator
         uniform = torch.special.ndtr(self.noise(batch.embeds.detach()[..., :2]).double())
         masked = batch.words & (uniform[..., 0] < self.options.rse_mask_rate)
-        ids = batch.input_ids.masked_fill(masked, mask_token)
-        logits = masked_logits(generator.to(batch.embeds.device), ids, batch.attention_mask, masked)
-        cumulative = logits.float().softmax(dim=-1).cumsum(dim=-1)
-        drawn = uniform[..., 1][masked].to(cumulative.dtype).unsqueeze(1) * cumulative[:, -1:]
-        samples = torch.searchsorted(cumulative, drawn).squeeze(1).clamp_max(cumulative.shape[1] - 1)
-        return batch.input_ids.masked_scatter(masked, samples)
+        generator.to(batch.embeds.device)
+
+        def replace(ids: Tensor, mask: Tensor, masked: Tensor, uniform: Tensor) -> Tensor:
+            logits = masked_logits(generator, ids.masked_fill(masked, mask_token), mask, masked)
+            cumulative = logits.float().softmax(dim=-1).cumsum(dim=-1)
+            drawn = uniform[masked].to(cumulative.dtype).unsqueeze(1) * cumulative[:, -1:]
+            samples = torch.searchsorted(cumulative, drawn).squeeze(1).clamp_max(cumulative.shape[1] - 1)
+            return ids.masked_scatter(masked, samples)
+
+        return batch.in_chunks(replace, batch.input_ids, batch.attention_mask, masked, uniform[..., 1])
 
     def _detection(self, batch: Batch, eta: Tensor) -> Tensor:
         """Eq. 8: binary cross-entropy, the mean over the words of the global batch."""
-        ids = self._corrupt(batch)
-        # The embeddings are constants: the encoder learns from what h has to say about them.
-        logits = self.discriminator(batch.embed(ids).detach() + eta, batch.attention_mask, batch.h)[batch.words]
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        replaced = (ids != batch.input_ids)[batch.words].to(logits.dtype)
-        total = nn.functional.binary_cross_entropy_with_logits(logits, replaced, reduction="sum")
-        count = all_reduce_sum(batch.words.sum().to(logits.dtype)) / world_size()
+
+        def loss(ids: Tensor, eta: Tensor, mask: Tensor, h: Tensor, words: Tensor, original: Tensor) -> Tensor:
+            # The embeddings are constants: the encoder learns from what h has to say about them.
+            logits = self.discriminator(batch.embed(ids).detach() + eta, mask, h)[words]
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            replaced = (ids != original)[words].to(logits.dtype)
+            return nn.functional.binary_cross_entropy_with_logits(logits, replaced, reduction="sum")[None]
+
+        total = batch.in_chunks(
+            loss, self._corrupt(batch), eta, batch.attention_mask, batch.h, batch.words, batch.input_ids
+        ).sum()
+        count = all_reduce_sum(batch.words.sum().to(total.dtype)) / world_size()
         return total / count.clamp_min(1)

@@ -116,6 +116,11 @@ class VAdv(Method):
         """With shared dropout the clean side is the anchors' own pass, and the other passes draw its masks again."""
         return self.options.vadv_dropout == "shared"
 
+    @property
+    def perturbs(self) -> bool:
+        """r is added to the word embeddings."""
+        return True
+
     def forward(self, batch: Batch) -> Contribution:
         """One adversarial term, ``vadv``: F in nats, mean over the rows; see the class."""
         o = self.options
@@ -141,14 +146,16 @@ class VAdv(Method):
         def logits(x: Tensor) -> Tensor:
             return x if keys is None else functional.cosine_matrix(x, keys) / batch.temperature
 
+        def divergence(reference: Tensor, x: Tensor) -> Tensor:
+            return functional.divergence(logits(reference), logits(x), kind=o.vadv_divergence)
+
         def distance(perturbed: Tensor) -> Tensor:
             with dropout():
                 x = batch.encode(perturbed)
             if similarity:
                 x = batch.project(x)
-            return functional.divergence(reference, logits(x), kind=o.vadv_divergence)
+            return batch.mean_in_chunks(divergence, clean, x)
 
-        reference = logits(clean)
         scale = attack_scale(device)
 
         def objective(r: Tensor) -> Tensor:  # the sum over the rows, so that G does not shrink with the batch
