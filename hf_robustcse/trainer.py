@@ -35,6 +35,7 @@ from hf_robustcse.evaluation.geometry import evaluate_dev, has_positives
 from hf_robustcse.evaluation.sts import StsData
 from hf_robustcse.files import write_json
 from hf_robustcse.model import RobustCSEModel
+from hf_robustcse.packing import packer_of
 from hf_robustcse.publish.hub import explain
 from hf_robustcse.stream import POSITION, TextStream
 
@@ -191,6 +192,7 @@ class RobustCSETrainer(Trainer):
         self.start_spread: float | None = None
         self._check_selection(args)
         if args.torch_compile:
+            packer_of(model.encoder.backbone)  # it tries the backbone, which is not to be compiled for that
             # The backbone alone: the methods take gradients inside the forward pass, which a graph cannot hold.
             model.encoder.backbone.compile(
                 backend=args.torch_compile_backend or "inductor", mode=args.torch_compile_mode, dynamic=True
