@@ -224,8 +224,10 @@ class RobustCSETrainer(Trainer):
             UserError: naming the setting to change.
         """
         state, name = self.accelerator.state, None
-        if state.distributed_type == DistributedType.MULTI_CPU and os.environ.get("ACCELERATE_USE_FSDP") == "true":
-            raise UserError("Accelerate has no FSDP on CPUs and would leave it out: leave out --use_cpu or FSDP")
+        if state.distributed_type == DistributedType.MULTI_CPU:
+            for kind in ("FSDP", "DEEPSPEED"):
+                if os.environ.get(f"ACCELERATE_USE_{kind}", "").lower() == "true":
+                    raise UserError(f"Accelerate has no {kind} on CPUs and would train without: leave one of them out")
         if self.is_fsdp_enabled:
             from torch.distributed.fsdp import CPUOffloadPolicy
 
@@ -254,6 +256,13 @@ class RobustCSETrainer(Trainer):
     @staticmethod
     def _check_wrapped(model: RobustCSEModel, classes: set[str]) -> None:
         """The word embeddings are read outside their module's forward pass: the model as a whole has to own them."""
+        names: dict[int, str] = {}
+        for name, parameter in model.named_parameters(remove_duplicate=False):
+            if (first := names.setdefault(id(parameter), name)) != name:
+                raise UserError(
+                    f"{name} is {first}, and FSDP has no parameters with two names: use DDP or ZeRO"
+                    + (", or dcl with --dcl_mlm_weight 0" if "dcl" in model.method.methods else "")
+                )
         backbone = model.encoder.backbone
         layers = next((type(m[0]).__name__ for m in backbone.modules() if isinstance(m, torch.nn.ModuleList)), None)
         words = backbone.get_input_embeddings()
