@@ -28,7 +28,6 @@ import functools
 import hashlib
 import re
 import sys
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -39,15 +38,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.model_selection import StratifiedKFold
-from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.hub import HubLines, HubRows, HubSet, MissingData, check_manifest, prefetch_line, read_hub
+from hf_robustcse.evaluation.regression import fit_together, predict
 from hf_robustcse.evaluation.sts import Embeddings, Encode, clean, read_rows, table_text, task_folders, tsv_files
 
 Row = tuple[int, tuple[str, ...]]
@@ -466,40 +463,42 @@ def evaluate_transfer(
     y = np.concatenate(list(labels.values()))
     parts = _parts(labels, seed)
 
-    def choose(fit: np.ndarray, dev: np.ndarray) -> list[float]:
-        """The accuracy with each penalty; each fit starts from the one before, with a stronger penalty."""
-        classifier = LogisticRegression(max_iter=MAX_ITER, warm_start=True)
-        fit_x, fit_y, dev_x, dev_y = x[fit], y[fit], x[dev], y[dev]
-        return [classifier.set_params(C=1 / penalty).fit(fit_x, fit_y).score(dev_x, dev_y) for penalty in PENALTIES]
+    classes = TASKS[data.task].classes
 
-    def predict(part: _Part, penalty: float) -> np.ndarray:
-        classifier = LogisticRegression(C=1 / penalty, max_iter=MAX_ITER)
-        return classifier.fit(x[part.train], y[part.train]).predict(x[part.test])
+    def choose(part: _Part) -> tuple[list[np.ndarray], int]:
+        """The accuracies (penalties,) of each fit that chooses the part's penalty, and how many did not converge.
 
-    with (
-        warnings.catch_warnings(record=True) as caught,
-        threadpool_limits(1),
-        ThreadPoolExecutor(torch.get_num_threads()) as pool,
-    ):
-        warnings.simplefilter("always", ConvergenceWarning)
-        pairs = [pair for part in parts for pair in part.choose]
-        scores = []
-        for score in pool.map(choose, *zip(*pairs, strict=True)):
-            scores.append(score)
-            advance(work(data) // len(pairs))
-        # By part, then the mean over its folds; the first of equals, which is the strongest penalty.
-        means = np.array(scores).reshape(len(parts), -1, len(PENALTIES)).mean(axis=1).round(12)
+        Each solution starts from the one before, with a stronger penalty.
+        """
+        rows = np.unique(np.concatenate([fit for fit, _ in part.choose]))
+        inside_x, inside_y = x[rows], y[rows]
+        fits = [(np.searchsorted(rows, fit), PENALTIES) for fit, _ in part.choose]
+        weights, failed = fit_together(inside_x, inside_y, fits, classes=classes, max_iter=MAX_ITER)
+        devs = [dev for _, dev in part.choose]
+        found = [np.mean(predict(x[dev], w) == y[dev], axis=1) for dev, w in zip(devs, weights, strict=True)]
+        return found, failed
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            scores, failed = [], 0
+            for accuracies, unfinished in pool.map(choose, parts):
+                scores.append(np.mean(accuracies, axis=0).round(12))  # over the part's folds
+                failed += unfinished
+                advance(work(data) // len(parts))
+        means = np.array(scores)
+        # The first of equals, which is the strongest penalty.
         penalties = [PENALTIES[best] for best in means.argmax(axis=1)]
-        predictions = list(pool.map(predict, parts, penalties))
-    failed = 0
-    for warning in caught:
-        if issubclass(warning.category, ConvergenceWarning):
-            failed += 1
-        else:
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+        fits = [(part.train, [penalty]) for part, penalty in zip(parts, penalties, strict=True)]
+        weights, unfinished = fit_together(x, y, fits, classes=classes, max_iter=MAX_ITER)
+    finally:
+        torch.set_num_threads(threads)
+    failed += unfinished
     if failed:
-        fits = len(pairs) * len(PENALTIES) + len(parts)
+        fits = sum(len(part.choose) for part in parts) * len(PENALTIES) + len(parts)
         print(f"{data.task}: {failed} of {fits} regressions did not converge in {MAX_ITER} steps", file=sys.stderr)
+    predictions = [predict(x[part.test], w[0]) for part, w in zip(parts, weights, strict=True)]
     folds = [100 * float(np.mean(found == y[part.test])) for found, part in zip(predictions, parts, strict=True)]
     result = {"accuracy": float(np.mean(folds))}
     if TASKS[data.task].pairs:
