@@ -72,7 +72,10 @@ class _Regressions:
 
     def _back(self, slopes: Tensor) -> Tensor:
         """(fits, outputs, d + 1) of what each row gives (fits, outputs, n)."""
-        return (slopes.flatten(0, 1) @ self.x).double().view(*slopes.shape[:2], -1)
+        found = (slopes.flatten(0, 1) @ self.x).double().view(*slopes.shape[:2], -1)
+        if self.outputs > 1:  # all intercepts together change nothing, so that only rounding is left of their sum
+            found[:, :, -1] -= found[:, :, -1].mean(dim=1, keepdim=True)
+        return found
 
     def _loss(self, w: Tensor, scores: Tensor) -> Tensor:
         """(fits,) the sum of the losses and the penalty."""
@@ -114,7 +117,7 @@ class _Regressions:
             product = hessian(direction)
             curvature = (direction * product).sum(dim=(1, 2))
             # One that has arrived stays where it is while the others go on.
-            alpha = torch.where(rho > least, rho / curvature.clamp(min=1e-300), 0.0)[:, None, None]
+            alpha = torch.where((rho > least) & (curvature > 0), rho / curvature.clamp(min=1e-300), 0.0)[:, None, None]
             step, residual = step + alpha * direction, residual - alpha * product
             z = precondition(residual)
             rho, before = (residual * z).sum(dim=(1, 2)), rho
