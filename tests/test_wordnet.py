@@ -26,14 +26,15 @@ def write_wordnet(folder: Path) -> None:
     """The files of a WordNet of a dozen synsets."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, synsets in SYNSETS.items():
+        part = "r" if name == "adv" else name[0]
         data, offsets = LICENCE, {}
         for words in synsets:
             for word in words:
                 offsets.setdefault(word.partition("(")[0].lower(), []).append(f"{len(data):08d}")
             listed = " ".join(f"{word} 0" for word in words)
-            data += f"{len(data):08d} 06 {'r' if name == 'adv' else name[0]} {len(words):02x} {listed} 000 | a gloss with 'words'  \n"
+            data += f"{len(data):08d} 06 {part} {len(words):02x} {listed} 000 | a gloss with 'words'  \n"
         index = LICENCE + "".join(
-            f"{word} {'r' if name == 'adv' else name[0]} {len(found)} 2 @ ~ {len(found)} 0 {' '.join(found)}  \n"
+            f"{word} {part} {len(found)} 2 @ ~ {len(found)} 0 {' '.join(found)}  \n"
             for word, found in sorted(offsets.items())
         )
         for file, text in ((f"data.{name}", data), (f"index.{name}", index), (f"{name}.exc", EXCEPTIONS[name])):
