@@ -37,6 +37,7 @@ from hf_robustcse.attacks.text import as_key
 from hf_robustcse.attacks.victims import Classifier, batches_of_tokens, load_classifier
 from hf_robustcse.files import write_json
 
+QUICK = {"near_free": {"examples": 100, "chunk": 20}, "victim": {"examples": 24, "chunk": 8}}
 Examples = list[dict[str, Any]]
 System = Callable[[Examples], dict[str, Any]]
 """Examples -> {"wall": seconds, "cpu": seconds, and perhaps "outcomes"}."""
@@ -103,8 +104,10 @@ def ratios(rounds: list[dict[str, dict[str, Any]]], name: str) -> dict[str, Any]
     found: dict[str, Any] = {}
     for kind in ("wall", "cpu"):
         theirs, ours = ([chunk[system][kind] for chunk in rounds] for system in (name, "ours"))
+        each = [a / b for a, b in zip(theirs, ours, strict=True)]
         found[kind] = {
-            "median_ratio": statistics.median(a / b for a, b in zip(theirs, ours, strict=True)),
+            "median_ratio": statistics.median(each),
+            "ratio": {"min": min(each), "median": statistics.median(each), "max": max(each)},
             "ratio_of_sums": sum(theirs) / sum(ours),
             "seconds": theirs,
             "seconds_ours": ours,
@@ -155,8 +158,11 @@ def main() -> None:
     parser.add_argument("--chunk", type=int, default=50, help="examples between two turns")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--batch_tokens", type=int, help="of ours and of the floor")
+    parser.add_argument("--quick", action="store_true", help=f"in under three minutes: {QUICK}")
     parser.add_argument("--output_json", type=Path)
     args = parser.parse_args()
+    if args.quick:
+        vars(args).update(QUICK["victim" if args.victim else "near_free"])
     torch.set_num_threads(args.threads)
     examples = read_examples(args.dataset_file, args.examples)
     classifier = None

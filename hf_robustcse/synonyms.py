@@ -18,6 +18,7 @@ from hf_robustcse.errors import UserError
 Synonyms = Callable[[str], list[str]]
 """A lower-case word -> its synonyms, the word itself not among them."""
 
+_OTHERWISE = "choose --dcl_augmentation dropout or wordlist"
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 # WordNet has entries for these (angstrom, inch, iodine, the chemical He, ...) or none of the sense they mostly have.
 _FUNCTION_WORDS = frozenset(
@@ -96,12 +97,16 @@ def load_wordnet(*, exact: bool = False) -> Synonyms:
     Raises:
         UserError: if there is no WordNet, or no nltk to read it.
     """
-    reader = wordnet_reader()
     known: dict[str, list[str]] = {}
+    wordnet = reader = None
+    if exact:  # counts and parts of speech of senses: nltk knows them, at a millisecond a word
+        reader = wordnet_reader()
+    else:
+        wordnet = read_wordnet()
 
     def all_senses(word: str) -> list[str]:
-        names = [name.replace("_", " ") for synset in reader.synsets(word) for name in synset.lemma_names()]
-        itself = {word, *(reader.morphy(word, pos) for pos in "nvar")}  # its base forms are no synonyms either
+        names = [name.replace("_", " ") for name in wordnet.names(word)]
+        itself = {word, *(wordnet.base_form(word, part) for part in "nvar")}  # its base forms are no synonyms either
         return [name for name in dict.fromkeys(names) if name.lower() not in itself]
 
     def only_sense(word: str) -> Any:
@@ -132,7 +137,137 @@ def load_wordnet(*, exact: bool = False) -> Synonyms:
     return synonyms
 
 
-def wordnet_reader(*, otherwise: str = "choose --dcl_augmentation dropout or wordlist") -> Any:
+class WordNet:
+    """WordNet's words, read from the files of its database: index.*, data.* and *.exc (wndb(5WN), morphy(7WN)).
+
+    It gives what nltk's reader gives, in a fifteenth of the time a word. nltk's builds every synset with all its
+    relations, which is most of the time of an attack by synonyms on a quick victim.
+
+    Args:
+        folder: of the files.
+
+    Raises:
+        OSError: if a file cannot be read.
+        ValueError: if a file is no part of WordNet.
+    """
+
+    _FILES = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
+    _ENDINGS = {
+        "n": "s: ses:s ves:f xes:x zes:z ches:ch shes:sh men:man ies:y",
+        "v": "s: ies:y es:e es: ed:e ed: ing:e ing:",
+        "a": "er: est: er:e est:e",
+        "r": "",
+    }
+    _MARKER = re.compile(r"\([^()]*\)$")  # where an adjective stands, as in "elect(ip)"
+
+    def __init__(self, folder: Path) -> None:
+        self._index: dict[str, dict[bytes, bytes]] = {}
+        self._data: dict[str, bytes] = {}
+        self._exceptions: dict[str, dict[str, list[str]]] = {}
+        self._rules = {part: [rule.split(":") for rule in rules.split()] for part, rules in self._ENDINGS.items()}
+        for part, name in self._FILES.items():
+            lines = (folder / f"index.{name}").read_bytes().split(b"\n")
+            lines = [line for line in lines if line[:1] not in (b" ", b"")]
+            self._index[part] = {line[: line.index(b" ")]: line for line in lines}
+            self._data[part] = (folder / f"data.{name}").read_bytes()
+            # A form that is listed twice counts as it is listed last, as in nltk.
+            exceptions = (folder / f"{name}.exc").read_text(encoding="utf-8").splitlines()
+            self._exceptions[part] = {first: rest for first, *rest in map(str.split, exceptions)}
+            for line in lines[:1] + lines[-1:]:  # other line ends, or the files of two versions, would show here
+                self._synsets(part, line)
+
+    def base_forms(self, word: str, part: str) -> list[str]:
+        """The entries that a word may be a form of, the word itself first if it is one.
+
+        Args:
+            word: lower-case.
+            part: of speech: n, v, a or r.
+        """
+        forms = self._exceptions[part].get(word)
+        if forms is None:
+            forms = [word[: len(word) - len(old)] + new for old, new in self._rules[part] if word.endswith(old)]
+        index = self._index[part]
+        return [form for form in dict.fromkeys([word, *forms]) if form.encode("utf-8", "surrogatepass") in index]
+
+    def base_form(self, word: str, part: str) -> str | None:
+        """The first of `base_forms`, if there is one."""
+        return next(iter(self.base_forms(word, part)), None)
+
+    def names(self, word: str, parts: str = "nvar") -> list[str]:
+        """The words of all synsets of a word and of its base forms, in WordNet's order; phrases have `_` for spaces.
+
+        Args:
+            word: any case.
+            parts: of speech: some of n, v, a and r.
+
+        Raises:
+            ValueError: if the files contradict each other.
+        """
+        found: list[str] = []
+        for part in parts:
+            for form in self.base_forms(word.lower(), part):
+                for names in self._synsets(part, self._index[part][form.encode("utf-8", "surrogatepass")]):
+                    found += names
+        return found
+
+    def _synsets(self, part: str, entry: bytes) -> list[list[str]]:
+        """The words of each synset of a line of the index: word, part, synsets, ..., the place of each synset."""
+        data, entries = self._data[part], entry.split()
+        synsets = []
+        for place in entries[len(entries) - int(entries[2]) :]:
+            start = int(place)
+            # place, file, type, words in hexadecimal, then each word and a number
+            fields = data[start : data.index(b"|", start)].decode("utf-8").split()
+            if fields[0] != place.decode():
+                raise ValueError(f"data.{self._FILES[part]} has no synset at {place.decode()}")
+            names = fields[4 : 4 + 2 * int(fields[3], 16) : 2]
+            synsets.append([self._MARKER.sub("", name) if name[-1] == ")" else name for name in names])
+        return synsets
+
+
+class _NltkWordNet:
+    """The same of nltk's reader."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+
+    def base_form(self, word: str, part: str) -> str | None:
+        """See `WordNet`."""
+        return self._reader.morphy(word, part)
+
+    def names(self, word: str, parts: str = "nvar") -> list[str]:
+        """See `WordNet`."""
+        return [name for synset in self._reader.synsets(word, parts) for name in synset.lemma_names()]
+
+
+def read_wordnet(*, otherwise: str = _OTHERWISE) -> WordNet | _NltkWordNet:
+    """The words of the WordNet that is here, by the quick reader if it lies in a folder, else by nltk's.
+
+    Args:
+        otherwise: what to do without WordNet, for the message.
+
+    Raises:
+        UserError: if there is no WordNet, or no nltk to find or read it.
+    """
+    _nltk_reader()
+    root = _wordnet_root(otherwise)
+    if isinstance(root, str):
+        try:
+            return WordNet(Path(root))
+        except (OSError, ValueError, IndexError):
+            pass  # nltk knows more kinds of files, or says what is wrong with these
+    return _NltkWordNet(wordnet_reader(otherwise=otherwise))
+
+
+def _nltk_reader() -> Any:
+    try:
+        from nltk.corpus.reader.wordnet import WordNetCorpusReader
+    except ImportError as error:
+        raise UserError("WordNet is read with nltk: pip install hf_robustcse[wordnet]") from error
+    return WordNetCorpusReader
+
+
+def wordnet_reader(*, otherwise: str = _OTHERWISE) -> Any:
     """nltk's reader of the WordNet that is here.
 
     Args:
@@ -141,12 +276,8 @@ def wordnet_reader(*, otherwise: str = "choose --dcl_augmentation dropout or wor
     Raises:
         UserError: if there is no WordNet, or no nltk to read it.
     """
-    try:
-        from nltk.corpus.reader.wordnet import WordNetCorpusReader
-    except ImportError as error:
-        raise UserError("WordNet is read with nltk: pip install hf_robustcse[wordnet]") from error
 
-    class Reader(WordNetCorpusReader):
+    class Reader(_nltk_reader()):
         def map_wn(self, version: str = "wordnet") -> None:
             """No map to version 3.0: it serves other languages, and would need a second WordNet."""
 

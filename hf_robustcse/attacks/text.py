@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -209,6 +210,7 @@ def as_key(texts: tuple[str, ...]) -> str | tuple[str, ...]:
     return texts[0] if len(texts) == 1 else texts
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def is_one_word(text: str) -> bool:
     """Whether a text holds exactly one word."""
     return len(words_of(text)) == 1

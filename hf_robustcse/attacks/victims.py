@@ -21,6 +21,7 @@ from torch import nn
 
 from hf_robustcse import layout
 from hf_robustcse.errors import UserError
+from hf_robustcse.evaluation.padding import padded
 
 Text = str | tuple[str, ...]
 Victim = Callable[[list[Text]], Any]
@@ -135,7 +136,7 @@ class Classifier:
         logits = np.empty((len(rows), self.model.config.num_labels))
         lengths = [len(row["input_ids"]) for row in rows]
         for batch in batches_of_tokens(lengths, self.batch_tokens):
-            features = self.tokenizer.pad([rows[i] for i in batch], return_tensors="pt").to(self.device)
+            features = padded(self.tokenizer, [rows[i] for i in batch], self.device)
             with torch.inference_mode():
                 logits[batch] = self.model(**features).logits.double().cpu().numpy()
         self.forwards += len(rows)

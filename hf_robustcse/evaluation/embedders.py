@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer, WeightedLayerPooling
-from sentence_transformers.util import batch_to_device
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedTokenizerBase
 from transformers.utils import logging
@@ -25,6 +24,7 @@ from hf_robustcse import layout
 from hf_robustcse.distributed import encode_together, rank
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.baselines import WORD_VECTORS, is_word_vectors, load_word_vectors
+from hf_robustcse.evaluation.padding import padded
 from hf_robustcse.evaluation.sts import check_finite
 from hf_robustcse.files import read_json
 
@@ -97,16 +97,17 @@ class Embedder:
         the last bit wherever they come.
         """
         tokenizer = self.model.tokenizer
-        tokens = tokenizer(list(sentences), truncation=True, max_length=self.model.max_seq_length)
+        tokens = tokenizer(
+            list(sentences), truncation=True, max_length=self.model.max_seq_length, return_attention_mask=False
+        )
         places: dict[tuple[int, ...], int] = {}
         row_of = [places.setdefault(tuple(ids), len(places)) for ids in tokens["input_ids"]]
         first = dict(zip(reversed(row_of), reversed(range(len(row_of))), strict=True))
         texts = [{name: column[first[row]] for name, column in tokens.items()} for row in range(len(places))]
 
-        @torch.no_grad()
+        @torch.inference_mode()
         def encode(batch: list[dict[str, list[int]]]) -> Tensor:
-            features = dict(tokenizer.pad(batch, return_tensors="pt"))
-            return self.model(batch_to_device(features, self.model.device))["sentence_embedding"]
+            return self.model(padded(tokenizer, batch, self.model.device))["sentence_embedding"]
 
         return encode_together(encode, texts, lengths=list(map(len, places)), **how)[row_of]
 

@@ -13,6 +13,8 @@ Where this departs from SentEval (Conneau & Kiela 2018, its released code):
   (the "prototyping" one). The model is the same, the figures are not to the last decimals.
 * The penalty grid is `PENALTIES`. SentEval's scikit-learn path has C = 1/penalty in 2^-2 ... 2^3 (2^-1 ... 2^5 for TREC
   and MRPC), its Adam path weight decay in 1e-5 ... 1e-2.
+* The fits that choose a penalty are solved together by Newton's method (`regression`), nearer to the optimum than
+  scikit-learn's stopping rule asks for; every fit that is scored is scikit-learn's.
 * Embeddings are divided by one number per task: the standard deviation of their entries, each about the mean of its
   dimension, over the training set (for the first four tasks: all rows; labels play no part). So a penalty means the
   same for an encoder that normalises its output or puts everything into a narrow cone, and for one that does not.
@@ -48,6 +50,7 @@ from tqdm import tqdm
 
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.hub import HubLines, HubRows, HubSet, MissingData, check_manifest, prefetch_line, read_hub
+from hf_robustcse.evaluation.regression import fit_together, one_thread, predict
 from hf_robustcse.evaluation.sts import Embeddings, Encode, clean, read_rows, table_text, task_folders, tsv_files
 
 Row = tuple[int, tuple[str, ...]]
@@ -442,7 +445,7 @@ def evaluate_transfer(
 ) -> dict[str, Any]:
     """Score one task; see the module for the protocol.
 
-    Fits run side by side on as many threads as torch would use, each on one core, so their number changes no result.
+    Folds run side by side on as many threads as torch would use, each on one core, so their number changes no result.
 
     Args:
         encode: n strings -> (n, d) array or tensor, normalised or not; called once with the distinct sentences. An
@@ -466,39 +469,44 @@ def evaluate_transfer(
     y = np.concatenate(list(labels.values()))
     parts = _parts(labels, seed)
 
-    def choose(fit: np.ndarray, dev: np.ndarray) -> list[float]:
-        """The accuracy with each penalty; each fit starts from the one before, with a stronger penalty."""
-        classifier = LogisticRegression(max_iter=MAX_ITER, warm_start=True)
-        fit_x, fit_y, dev_x, dev_y = x[fit], y[fit], x[dev], y[dev]
-        return [classifier.set_params(C=1 / penalty).fit(fit_x, fit_y).score(dev_x, dev_y) for penalty in PENALTIES]
+    def choose(part: _Part) -> tuple[np.ndarray, int]:
+        """The accuracies (fits, penalties) of the fits that choose the part's penalty; how many did not converge."""
+        rows = np.unique(np.concatenate([fit for fit, _ in part.choose]))
+        fits = [np.searchsorted(rows, fit) for fit, _ in part.choose]
+        weights, failed = fit_together(
+            x[rows], y[rows], fits, PENALTIES, classes=TASKS[data.task].classes, max_iter=MAX_ITER
+        )
+        scores = [
+            np.mean(predict(x[dev], w) == y[dev], axis=1) for (_, dev), w in zip(part.choose, weights, strict=True)
+        ]
+        advance(work(data) // len(parts))
+        return np.stack(scores), failed
 
-    def predict(part: _Part, penalty: float) -> np.ndarray:
+    def test(part: _Part, penalty: float) -> np.ndarray:
         classifier = LogisticRegression(C=1 / penalty, max_iter=MAX_ITER)
         return classifier.fit(x[part.train], y[part.train]).predict(x[part.test])
 
+    threads = torch.get_num_threads()
     with (
         warnings.catch_warnings(record=True) as caught,
         threadpool_limits(1),
-        ThreadPoolExecutor(torch.get_num_threads()) as pool,
+        one_thread(),
+        ThreadPoolExecutor(threads) as pool,
     ):
         warnings.simplefilter("always", ConvergenceWarning)
-        pairs = [pair for part in parts for pair in part.choose]
-        scores = []
-        for score in pool.map(choose, *zip(*pairs, strict=True)):
-            scores.append(score)
-            advance(work(data) // len(pairs))
-        # By part, then the mean over its folds; the first of equals, which is the strongest penalty.
-        means = np.array(scores).reshape(len(parts), -1, len(PENALTIES)).mean(axis=1).round(12)
+        chosen = list(pool.map(choose, parts))
+        # The mean over the folds of a part; the first of equals, which is the strongest penalty.
+        means = np.array([scores.mean(axis=0) for scores, _ in chosen]).round(12)
         penalties = [PENALTIES[best] for best in means.argmax(axis=1)]
-        predictions = list(pool.map(predict, parts, penalties))
-    failed = 0
+        predictions = list(pool.map(test, parts, penalties))
+    failed = sum(unfinished for _, unfinished in chosen)
     for warning in caught:
         if issubclass(warning.category, ConvergenceWarning):
             failed += 1
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     if failed:
-        fits = len(pairs) * len(PENALTIES) + len(parts)
+        fits = sum(len(part.choose) for part in parts) * len(PENALTIES) + len(parts)
         print(f"{data.task}: {failed} of {fits} regressions did not converge in {MAX_ITER} steps", file=sys.stderr)
     folds = [100 * float(np.mean(found == y[part.test])) for found, part in zip(predictions, parts, strict=True)]
     result = {"accuracy": float(np.mean(folds))}

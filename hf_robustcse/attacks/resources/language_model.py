@@ -16,6 +16,7 @@ from hf_robustcse.attacks.text import is_one_word
 from hf_robustcse.attacks.victims import batches_of_tokens, positions
 from hf_robustcse.encoder import load_masked_lm
 from hf_robustcse.errors import UserError
+from hf_robustcse.evaluation.padding import padded
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -138,9 +139,9 @@ class LanguageModel:
         count = min(k, len(self.texts) if allowed is None else int(allowed.sum()))
         for batch in batches_of_tokens([len(rows[i]["input_ids"]) for i in seen], self.batch_tokens):
             batch = [seen[i] for i in batch]
-            padded = self.tokenizer.pad([rows[i] for i in batch], return_tensors="pt", padding_side="right")
+            features = padded(self.tokenizer, [rows[i] for i in batch], self.device, padding_side="right")
             row_of = [row for row, i in enumerate(batch) for _ in found[i]]
-            logits = self._logits(padded.to(self.device), row_of, [at for i in batch for at in found[i]])
+            logits = self._logits(features, row_of, [at for i in batch for at in found[i]])
             if barred is not None:
                 logits = logits.masked_fill(barred, -torch.inf)
             for row, entries in zip(row_of, logits.topk(count, dim=-1).indices.tolist(), strict=True):

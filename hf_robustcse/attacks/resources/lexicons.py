@@ -14,7 +14,7 @@ import numpy as np
 
 from hf_robustcse.attacks.text import is_one_word
 from hf_robustcse.errors import UserError
-from hf_robustcse.synonyms import read_word_list, wordnet_reader
+from hf_robustcse.synonyms import read_word_list, read_wordnet
 
 Lookup = Callable[[str], Sequence[str]]
 """A word -> words."""
@@ -25,7 +25,7 @@ _BLOCK = 64
 
 @functools.cache
 def _wordnet() -> Any:
-    return wordnet_reader(otherwise="name a word list: --synonyms FILE")
+    return read_wordnet(otherwise="name a word list: --synonyms FILE")
 
 
 def wordnet_lemmas() -> Lookup:
@@ -34,12 +34,11 @@ def wordnet_lemmas() -> Lookup:
     Raises:
         UserError: if there is no WordNet, or no nltk to read it.
     """
-    reader = _wordnet()
+    wordnet = _wordnet()
 
     @functools.cache
     def lemmas(word: str) -> list[str]:
-        names = {name for synset in reader.synsets(word) for name in synset.lemma_names()}
-        return sorted(name for name in names if name != word and "_" not in name)
+        return sorted(name for name in set(wordnet.names(word)) if name != word and "_" not in name)
 
     return lemmas
 
@@ -52,15 +51,14 @@ def wordnet_by_tag() -> Callable[[str, str], list[str]]:
     Raises:
         UserError: if there is no WordNet, or no nltk to read it.
     """
-    reader = _wordnet()
+    wordnet = _wordnet()
     parts = {"NOUN": "n", "VERB": "v", "ADJ": "a", "ADV": "r"}
 
     @functools.cache
     def lemmas(word: str, tag: str) -> list[str]:
         if tag not in parts or word in ("be", "is", "are", "am"):
             return []
-        names = [name for synset in reader.synsets(word, pos=parts[tag]) for name in synset.lemma_names()]
-        firsts = dict.fromkeys(name.split("_")[0].lower() for name in names)
+        firsts = dict.fromkeys(name.split("_")[0].lower() for name in wordnet.names(word, parts[tag]))
         return [first for first in firsts if first != word and is_one_word(first)]
 
     return lemmas

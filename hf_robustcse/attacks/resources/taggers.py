@@ -11,6 +11,7 @@ from torch import nn
 
 from hf_robustcse.attacks.victims import batches_of_tokens
 from hf_robustcse.errors import UserError
+from hf_robustcse.evaluation.padding import padded
 
 NLTK = "nltk"
 UNKNOWN = "X"
@@ -122,7 +123,7 @@ class ModelTagger:
         rows = [{name: column[i] for name, column in tokens.items()} for i in range(len(items))]
         found: list[Words] = [()] * len(items)
         for batch in batches_of_tokens([len(row["input_ids"]) for row in rows], self.batch_tokens):
-            features = self.tokenizer.pad([rows[i] for i in batch], return_tensors="pt").to(self.device)
+            features = padded(self.tokenizer, [rows[i] for i in batch], self.device)
             with torch.inference_mode():
                 labels = self.model(**features).logits.argmax(dim=-1).tolist()
             for i, row in zip(batch, labels, strict=True):
