@@ -97,9 +97,7 @@ class Embedder:
         the last bit wherever they come.
         """
         tokenizer = self.model.tokenizer
-        tokens = tokenizer(
-            list(sentences), truncation=True, max_length=self.model.max_seq_length, return_attention_mask=False
-        )
+        tokens = tokenizer(list(sentences), truncation=True, max_length=self.model.max_seq_length)
         places: dict[tuple[int, ...], int] = {}
         row_of = [places.setdefault(tuple(ids), len(places)) for ids in tokens["input_ids"]]
         first = dict(zip(reversed(row_of), reversed(range(len(row_of))), strict=True))
