@@ -216,6 +216,9 @@ def main() -> None:
         "parity": parity(examples, outcomes["ours"], outcomes[theirs]),
         "speed": {name: ratios(rounds, name) for name in systems if name != "ours"},
     }
+    record["ratios"] = {
+        f"{name}/ours, {kind}": v["ratio"] for name, of in record["speed"].items() for kind, v in of.items()
+    }
     if classifier:
         record["batch_tokens"] = classifier.batch_tokens
     if stock:

@@ -148,6 +148,15 @@ def main() -> None:
         # The first point is left out of the growth: buffers and caches fill up to there.
         "bytes": {"min": min(held), "median": statistics.median(held), "max": max(held), "growth": held[-1] - held[1]},
     }
+    whole = {
+        "memory at a tenth / at the second": [b / held[1] for b in held[1:]],
+        "rate of a tenth / of the second": [rate / rates[1] for rate in rates[1:]],
+        "seconds to get there / to go on there": [p["seconds"] / p["resume_seconds"] for p in points[:-1]],
+    }
+    summary["ratios"] = {
+        name: {"min": min(values), "median": statistics.median(values), "max": max(values)}
+        for name, values in whole.items()
+    }
     growth = summary["bytes"]["growth"] / 1e6
     print(f"{statistics.median(rates):,.0f} sentences per second; memory grew by {growth:.1f} MB")
     if args.output_json:

@@ -124,15 +124,7 @@ def test_fsdp_trains_saves_and_goes_on_as_ddp_does(tmp_path, monkeypatch):
         monkeypatch.setenv(names.get(key, key.upper()), str(value).lower() if isinstance(value, bool) else str(value))
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     launch(ROOT / "tests/fsdp_on_cpu.py", *two_processes(tmp_path, "--output_dir", tmp_path / "fsdp", *batch))
-<<<<<<< HEAD
-    ours, theirs = (load_file(tmp_path / name / "model.safetensors") for name in ("fsdp", "ddp"))
-    # Softmax and batch norm take away what these add: their gradient is rounding, which Adam makes a step of.
-    idle = ("attention.self.key.bias", "layer.2.output.LayerNorm.bias")
-    for name in theirs:
-        assert torch.allclose(ours[name], theirs[name], atol=1e-3 if name.endswith(idle) else 1e-5), name
-=======
     assert near(tmp_path / "fsdp" / "checkpoint-14", tmp_path / "ddp" / "checkpoint-14", tmp_path / "encoder")
->>>>>>> part4
     a, b = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("fsdp", "ddp"))
     assert a["tasks"]["embedded_dev"]["spearman"] == pytest.approx(b["tasks"]["embedded_dev"]["spearman"], abs=0.1)
     assert json.loads((tmp_path / "fsdp" / "manifest.json").read_text())["strategy"] == "FSDP"
