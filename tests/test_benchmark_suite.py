@@ -50,8 +50,8 @@ def test_the_rows_are_listed_with_what_they_need():
     )
     assert done.returncode == 0, done.stderr
     lines = {line.split()[0]: line for line in done.stdout.splitlines()}
-    assert {"step", "methods", "sts", "textattack", "noise", "startup"} <= lines.keys()
-    assert "needs --data_dir" in lines["sts"] and "--textattack_python" in lines["textattack"]
+    assert {"step", "methods", "sts", "attack", "noise", "startup"} <= lines.keys()
+    assert "needs --data_dir" in lines["sts"] and "--textattack_python" in lines["attack"]
     assert "needs" not in lines["step"]
 
 

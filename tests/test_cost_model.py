@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -57,11 +58,17 @@ def test_passes_and_operations_are_those_that_the_methods_make(masked_lm, case):
         seen[1] += len(next(x for x in (*args, kwargs.get("inputs_embeds"), kwargs.get("input_ids")) if x is not None))
 
     model.encoder.backbone.register_forward_pre_hook(count, with_kwargs=True)
+    predicted = []
+    own = model.method.methods[method]
+    head = own.mlm.parts["cls"] if hasattr(own, "mlm") else own.generator[0].cls if hasattr(own, "table") else None
+    if head is not None:
+        head.register_forward_pre_hook(lambda module, args: predicted.append(args[0].shape[1] / ids.numel()))
     # The kernels of attention that are one operation have no formula on the CPU.
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         model(ids, mask)["loss"].backward()
     own = [one for one in passes(method, options) if one.network == "encoder"]
     assert seen == [sum(one.calls for one in own), ROWS * sum(one.views for one in own)]
+    options = dataclasses.replace(options, predicted=predicted[0] if predicted else None)
     expected = work(method, TINY, Load.full(ROWS, LENGTH), options)
     assert counter.get_total_flops() == pytest.approx(sum(expected.flops.values()), rel=1e-9), expected.flops
 
