@@ -38,6 +38,7 @@ from hf_robustcse.files import read_json, write_json
 
 HERE = Path(__file__).parent
 EMBEDDED = {
+    "embedded": HERE.parent / "hf_robustcse" / "assets" / "encoder",  # for rows that any encoder can answer
     "model_name_or_path": HERE.parent / "hf_robustcse" / "assets" / "encoder",
     "train_file": HERE.parent / "hf_robustcse" / "assets" / "corpus.txt.gz",
 }
@@ -100,7 +101,7 @@ SUITES: dict[str, tuple[Row, ...]] = {
         ),
         Row(
             "methods", "train_step.py",
-            "--model_name_or_path {model_name_or_path} --train_file {train_file} --rounds 3 --steps 4 "
+            "--model_name_or_path {embedded} --train_file {train_file} --rounds 3 --steps 4 "
             "--systems simcse vadv gs_infonce dclr dcl robustsentembed",
             tuple(
                 Ratio(f"{method}/simcse", f"training step of `{method}`, by its passes {passes / 6:.2f}", _SIMCSE)
@@ -110,7 +111,7 @@ SUITES: dict[str, tuple[Row, ...]] = {
         ),
         Row(
             "large-batch", "memory.py",
-            "--model_name_or_path {model_name_or_path} --train_file {train_file} --seconds --batches 256 --rounds 3",
+            "--model_name_or_path {embedded} --train_file {train_file} --seconds --batches 256 --rounds 3",
             (
                 Ratio("mnrl_cached 256 in chunks of 64 / simcse 256 in chunks of 64",
                       "batch 256 by sentence-transformers' CachedMNRL", "`simcse` with `--forward_chunk_size 64`"),
@@ -120,13 +121,13 @@ SUITES: dict[str, tuple[Row, ...]] = {
         ),
         Row(
             "sts", "sts_evaluation.py",
-            "--model_name_or_path {model_name_or_path} --data_dir {data_dir} --rounds 3",
+            "--model_name_or_path {embedded} --data_dir {data_dir} --rounds 3",
             (Ratio("senteval/hf_robustcse", "STS evaluation in SentEval's way", "ours"),),
             180,
         ),
         Row(
             "transfer", "transfer_evaluation.py",
-            "--model_name_or_path {model_name_or_path} --data_dir {data_dir} --quick",
+            "--model_name_or_path {embedded} --data_dir {data_dir} --quick",
             (
                 Ratio("senteval/hf_robustcse, all", "transfer evaluation (MRPC) in SentEval's way", "ours"),
                 Ratio("one_by_one/hf_robustcse, fits", "its regressions one after the other", "solved together"),
