@@ -14,8 +14,8 @@ def padded(
 ) -> dict[str, Tensor]:
     """Tokenised texts as a batch, padded to the longest.
 
-    Texts of one length, which most batches hold, need no padding. The tokenizer looks at each number
-    in Python, which an accelerator would wait for.
+    Texts of one length, which most batches hold, need no padding. `return_tensors` of the tokenizer looks at each
+    number in Python, which an accelerator would wait for.
 
     Args:
         tokenizer: pads.
