@@ -84,55 +84,62 @@ def two_processes(tmp_path, *more):
 
 
 def near(one, two, start):
-    """As in test_distributed.py: Adam turns the rounding of a gradient near zero into a step."""
+    """Trained by plain gradient descent, runs that saw the same differ by rounding alone; Adam would amplify it."""
     begun = load_file(start / "model.safetensors")
     a, b = (load_file(folder / "model.safetensors") for folder in (one, two))
     difference = sum((a[key] - b[key]).square().sum() for key in a).sqrt()
-    return difference < 2e-2 * sum((a[key] - begun[key]).square().sum() for key in a).sqrt()
+    return difference < 1e-3 * sum((a[key] - begun[key]).square().sum() for key in a).sqrt()
 
 
 def weights(folder):
     return torch.cat([value.flatten() for _, value in sorted(load_file(folder / "model.safetensors").items())])
 
 
+SGD = ("--optim", "sgd", "--learning_rate", "0.05")
+
+
+def resume(tmp_path, source, again, *options, processes=2, runner=()):
+    """A run that goes on from step 7 of another one; its weights at step 14 are in the folder that is returned."""
+    shutil.copytree(tmp_path / source / "checkpoint-7", tmp_path / again / "checkpoint-7")
+    shutil.copy(tmp_path / source / "manifest.json", tmp_path / again)
+    more = ("--output_dir", tmp_path / again, "--resume_from_checkpoint", "last", *options)
+    launch(*runner, *two_processes(tmp_path, *more), processes=processes)
+    return tmp_path / again / "checkpoint-14"
+
+
 @pytest.mark.slow
 def test_two_processes_stream_what_one_does_and_each_goes_on_from_the_other(tmp_path):
     """10 steps of 10 sentences are an epoch; the run goes on from step 7."""
     one, two = ("--per_device_train_batch_size", 10), ("--per_device_train_batch_size", 5)
-    launch(*two_processes(tmp_path, "--output_dir", tmp_path / "one", *one), processes=1)
-    launch(*two_processes(tmp_path, "--output_dir", tmp_path / "two", *two))
-    for source, processes, batch in (("one", 2, two), ("two", 2, two), ("two", 1, one)):
-        again = tmp_path / f"{source}-on-{processes}"
-        shutil.copytree(tmp_path / source / "checkpoint-7", again / "checkpoint-7")
-        shutil.copy(tmp_path / source / "manifest.json", again)
-        launch(*two_processes(tmp_path, "--output_dir", again, "--resume_from_checkpoint", "last", *batch),
-               processes=processes)  # fmt: skip
-        last = again / "checkpoint-14", tmp_path / source / "checkpoint-14"
-        if source == "two" and processes == 2:
-            assert torch.equal(weights(last[0]), weights(last[1]))
-        assert near(*last, tmp_path / "encoder")
-    assert near(tmp_path / "one" / "checkpoint-14", tmp_path / "two" / "checkpoint-14", tmp_path / "encoder")
+    launch(*two_processes(tmp_path, "--output_dir", tmp_path / "one", *one, *SGD), processes=1)
+    launch(*two_processes(tmp_path, "--output_dir", tmp_path / "two", *two, *SGD))
+    start, whole = tmp_path / "encoder", tmp_path / "one" / "checkpoint-14"
+    assert near(tmp_path / "two" / "checkpoint-14", whole, start)
+    assert near(resume(tmp_path, "one", "one-on-2", *two, *SGD), whole, start)
+    assert near(resume(tmp_path, "two", "two-on-1", *one, *SGD, processes=1), whole, start)
+    launch(*two_processes(tmp_path, "--output_dir", tmp_path / "adam", *two))
+    again = resume(tmp_path, "adam", "adam-again", *two)
+    assert torch.equal(weights(again), weights(tmp_path / "adam" / "checkpoint-14"))
 
 
 @pytest.mark.slow
 def test_fsdp_trains_saves_and_goes_on_as_ddp_does(tmp_path, monkeypatch):
-    batch = ("--per_device_train_batch_size", 5)
-    launch(*two_processes(tmp_path, "--output_dir", tmp_path / "ddp", *batch))
+    batch, runner = ("--per_device_train_batch_size", 5), (ROOT / "tests/fsdp_on_cpu.py",)
+    launch(*two_processes(tmp_path, "--output_dir", tmp_path / "ddp", *batch, *SGD))
     config = yaml.safe_load(next(path for path in CONFIGS if path.stem == "fsdp").read_text())["fsdp_config"]
     names = {"fsdp_transformer_layer_cls_to_wrap": "FSDP_TRANSFORMER_CLS_TO_WRAP"}  # as accelerate launch passes them
     for key, value in config.items():
         monkeypatch.setenv(names.get(key, key.upper()), str(value).lower() if isinstance(value, bool) else str(value))
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    launch(ROOT / "tests/fsdp_on_cpu.py", *two_processes(tmp_path, "--output_dir", tmp_path / "fsdp", *batch))
+    launch(*runner, *two_processes(tmp_path, "--output_dir", tmp_path / "fsdp", *batch, *SGD))
+    assert (tmp_path / "fsdp" / "checkpoint-7" / "pytorch_model_fsdp.bin").is_file()  # it was no DDP
     assert near(tmp_path / "fsdp" / "checkpoint-14", tmp_path / "ddp" / "checkpoint-14", tmp_path / "encoder")
     a, b = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("fsdp", "ddp"))
-    assert a["tasks"]["embedded_dev"]["spearman"] == pytest.approx(b["tasks"]["embedded_dev"]["spearman"], abs=0.1)
+    assert a["tasks"]["embedded_dev"]["spearman"] == pytest.approx(b["tasks"]["embedded_dev"]["spearman"], abs=0.02)
     assert json.loads((tmp_path / "fsdp" / "manifest.json").read_text())["strategy"] == "FSDP"
-    shutil.copytree(tmp_path / "fsdp" / "checkpoint-7", tmp_path / "again" / "checkpoint-7")
-    shutil.copy(tmp_path / "fsdp" / "manifest.json", tmp_path / "again")
-    resume = ("--output_dir", tmp_path / "again", "--resume_from_checkpoint", "last", *batch)
-    launch(ROOT / "tests/fsdp_on_cpu.py", *two_processes(tmp_path, *resume))
-    assert torch.equal(weights(tmp_path / "again" / "checkpoint-14"), weights(tmp_path / "fsdp" / "checkpoint-14"))
+    launch(*runner, *two_processes(tmp_path, "--output_dir", tmp_path / "adam", *batch))
+    again = resume(tmp_path, "adam", "adam-again", *batch, runner=runner)
+    assert torch.equal(weights(again), weights(tmp_path / "adam" / "checkpoint-14"))
     assert "Accelerate has no FSDP on CPUs" in refused(tmp_path, monkeypatch, "FSDP_VERSION", "2")
 
 
