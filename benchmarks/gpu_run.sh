@@ -166,7 +166,7 @@ train_short() {
     row "$name" "$PYTHON" examples/run_unsup.py --method "$method" --model_name_or_path "$MODEL" --train_file "$SENTENCES" \
         --max_steps "$steps" --eval_tasks embedded_dev --eval_steps $((steps / 2)) --output_dir "$OUT/$name" \
         --overwrite_output_dir true --disable_tqdm true "$@" \
-        $(small --per_device_train_batch_size 4 --max_seq_length 8 --max_train_samples 64)
+        $(small --use_cpu true --per_device_train_batch_size 4 --max_seq_length 8 --max_train_samples 64)
     lighten "$OUT/$name"
 }
 

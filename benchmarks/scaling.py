@@ -437,7 +437,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
         axis.plot([p["rows"] for p in own], [100 * p["efficiency"] for p in own], ".-", label=method)
     axis.set(
         xlabel="sentences a GPU", ylabel="% of one GPU's speed, each", xscale="log", ylim=(0, 105),
-        title="64 GPUs, 8 ports a node: on paper, assumed constants",
+        title="64 GPUs on paper (assumed constants)",
     )  # fmt: skip
     axis.set_xticks(PAPER_ROWS, [str(rows) for rows in PAPER_ROWS])
     axis.minorticks_off()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from hf_robustcse import RobustCSEModel
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from cost_model import Encoder, Load, Options, passes, work
-from scaling import features, fit, fitted_seconds, paper_blocks
+from scaling import features, fit, fitted_seconds, measured_blocks, paper_blocks
 
 ROWS, LENGTH = 6, 10
 TINY = Encoder(
@@ -105,3 +106,10 @@ def test_the_fit_finds_the_constants_of_a_machine():
         counted = features(work("simcse", Encoder(width, layers, 4 * width, 2, 1000, 64), Load.full(rows, 16)))
         cells.append({"features": counted, "median_seconds": fitted_seconds(counted, true)})
     assert fit(cells) == {name: value and pytest.approx(value, rel=1e-3) for name, value in true.items()}
+
+
+def test_the_page_has_the_tables_of_the_result_file():
+    root = Path(__file__).parents[1]
+    page = (root / "docs" / "cost.md").read_text(encoding="utf-8")
+    result = json.loads((root / "benchmarks" / "results" / "scaling_cpu.json").read_text(encoding="utf-8"))
+    assert all(f"\n{block}\n" in page for block in measured_blocks(result).values())
