@@ -140,7 +140,7 @@ def load_wordnet(*, exact: bool = False) -> Synonyms:
 class WordNet:
     """WordNet's words, read from the files of its database: index.*, data.* and *.exc (wndb(5WN), morphy(7WN)).
 
-    It gives what nltk's reader gives, in a fifteenth of the time a word. nltk's builds every synset with all its
+    It gives what nltk's reader gives, in a tenth of the time a word. nltk's builds every synset with all its
     relations, which is most of the time of an attack by synonyms on a quick victim.
 
     Args:
