@@ -121,13 +121,13 @@ SUITES: dict[str, tuple[Row, ...]] = {
         ),
         Row(
             "sts", "sts_evaluation.py",
-            "--model_name_or_path {embedded} --pooling first-last --data_dir {data_dir} --rounds 3",
+            "--model_name_or_path {embedded} --data_dir {data_dir} --rounds 3",
             (Ratio("senteval/hf_robustcse", "STS evaluation in SentEval's way", "ours"),),
             180,
         ),
         Row(
             "transfer", "transfer_evaluation.py",
-            "--model_name_or_path {embedded} --pooling mean --data_dir {data_dir} --quick",
+            "--model_name_or_path {embedded} --data_dir {data_dir} --quick",
             (
                 Ratio("senteval/hf_robustcse, all", "transfer evaluation (MRPC) in SentEval's way", "ours"),
                 Ratio("one_by_one/hf_robustcse, fits", "its regressions one after the other", "solved together"),
