@@ -18,6 +18,7 @@ victim says of it: then the seconds are those of the attack itself.
 from __future__ import annotations
 
 import argparse
+import shutil
 import statistics
 import time
 from collections import Counter
@@ -28,13 +29,14 @@ from typing import Any
 
 import torch
 from attack_peer import TextAttack, as_example, as_record, pwws, read_examples
+from measuring import at_least, check_output, machine, spread
 from near_free import near_free
 from tqdm import tqdm
-from train_step import machine
 
 from hf_robustcse.attacks import attack_examples
 from hf_robustcse.attacks.text import as_key
 from hf_robustcse.attacks.victims import Classifier, batches_of_tokens, load_classifier
+from hf_robustcse.errors import Parser, UserError, command
 from hf_robustcse.files import write_json
 
 QUICK = {"near_free": {"examples": 100, "chunk": 20}, "victim": {"examples": 24, "chunk": 8}}
@@ -107,7 +109,7 @@ def ratios(rounds: list[dict[str, dict[str, Any]]], name: str) -> dict[str, Any]
         each = [a / b for a, b in zip(theirs, ours, strict=True)]
         found[kind] = {
             "median_ratio": statistics.median(each),
-            "ratio": {"min": min(each), "median": statistics.median(each), "max": max(each)},
+            "ratio": spread(each),
             "ratio_of_sums": sum(theirs) / sum(ours),
             "seconds": theirs,
             "seconds_ours": ours,
@@ -147,8 +149,9 @@ def parity(examples: Examples, ours: list[dict[str, Any]], theirs: list[dict[str
     }
 
 
+@command
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--textattack_python", required=True, help="interpreter of an environment with TextAttack")
     parser.add_argument("--victim", help="classifier of transformers; none: the near-free victim")
     parser.add_argument("--dataset_file", required=True)
@@ -161,10 +164,22 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help=f"in under three minutes: {QUICK}")
     parser.add_argument("--output_json", type=Path)
     args = parser.parse_args()
+    at_least(1, args, "examples", "chunk", "threads", "batch_tokens")
+    at_least(0, args, "stock_examples")
+    check_output(args)
+    if not args.victim and (args.floor or args.stock_examples or args.batch_tokens):
+        raise UserError("--floor, --stock_examples and --batch_tokens are of a classifier: add --victim")
     if args.quick:
         vars(args).update(QUICK["victim" if args.victim else "near_free"])
     torch.set_num_threads(args.threads)
-    examples = read_examples(args.dataset_file, args.examples)
+    if shutil.which(args.textattack_python) is None:
+        raise UserError(f"--textattack_python {args.textattack_python} is no interpreter")
+    try:
+        examples = read_examples(args.dataset_file, args.examples)
+    except (OSError, ValueError) as error:  # a header without `label` too
+        raise UserError(f"--dataset_file {args.dataset_file} cannot be read: {error}") from None
+    if len(examples) < 2:
+        raise UserError(f"--dataset_file {args.dataset_file} has {len(examples)} examples: it must have at least 2")
     classifier = None
     if args.victim:
         classifier = load_classifier(args.victim)

@@ -14,6 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from hf_robustcse.errors import Parser, command
 from hf_robustcse.files import version_of, write_json
 
 
@@ -41,8 +42,9 @@ def measure(model: str, rows: int, name: str, folder: Path) -> dict[str, float]:
     return {"peak_mib": round(usage.ru_maxrss / 1024, 1), "seconds": round(time.perf_counter() - started, 1)}
 
 
+@command
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
     parser.add_argument("--rows", type=int, nargs=2, default=[10_000, 100_000])
     parser.add_argument("--outputs", nargs="+", default=["out.npy", "out.parquet", "shards"])

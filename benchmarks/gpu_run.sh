@@ -12,8 +12,9 @@
 #   attacks      PWWS beside TextAttack, and all recipes in bf16, on VICTIM
 #
 # What is finished in OUT is not run again, so a stage that was cut goes on with the same command. A row that fails is
-# named in OUT/failed.txt and the next one runs. No row needs a network. The package is used from this checkout;
-# its requirements have to be installed, or lie as wheel files in WHEELS.
+# named in OUT/failed.txt and the next one runs; the exit code is 1 if there was one. No row needs a network. The
+# package is used from this checkout; its requirements have to be installed, or lie as wheel files in WHEELS. Relative
+# paths begin at the root of the checkout.
 #
 #   OUT          folder for results and logs (gpu-results)
 #   MODEL        a pretrained encoder, folder or Hub id (the embedded one). A large one travels as half:
@@ -21,7 +22,8 @@
 #                training loads it in float32 whatever its weights are stored in
 #   SENTENCES    a text file, one sentence a line, .gz or not (the embedded corpus)
 #   STS_DIR      folder with STS-B, see docs/evaluation.md (the embedded dev set chooses the checkpoint without it)
-#   LIMIT        seconds of this call (540): no row starts in the last twenty, and one that runs is stopped then
+#   LIMIT        seconds of this call (540): no row starts in the last half minute; one that still runs ten seconds
+#                before the end is stopped, and killed if it has not ended, its checkpoint written, half a minute later
 #   PYTHON       the interpreter (python)
 #   WHEELS       folder of wheel files: installed into a folder of their own by pip --no-index before the first stage
 #   METHODS      of train (simcse vadv dclr gs_infonce), one process each, all at once
@@ -36,9 +38,6 @@
 set -uo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 OUT=${OUT:-gpu-results} PYTHON=${PYTHON:-python} LIMIT=${LIMIT:-540} toy=${GPU_RUN_TOY:-}
-mkdir -p "$OUT"
-OUT=$(cd "$OUT" && pwd)
-rm -f "$OUT/failed.txt"
 cd "$here" || exit 1
 MODEL=${MODEL:-hf_robustcse/assets/encoder} SENTENCES=${SENTENCES:-hf_robustcse/assets/corpus.txt.gz}
 export PYTHONPATH="$here${PYTHONPATH:+:$PYTHONPATH}" TOKENIZERS_PARALLELISM=false PYTHONUNBUFFERED=1
@@ -59,7 +58,7 @@ row() {
         return
     fi
     echo "$name ..."
-    timeout -k 5 "$(left)" "$@" > "$OUT/$name.txt" 2>&1
+    timeout -k 30 "$(left)" "$@" > "$OUT/$name.txt" 2>&1
     local code=$?
     if [ $code = 0 ]; then
         touch "$OUT/$name.done"
@@ -221,7 +220,7 @@ stage_attacks() {
     fi
     if [ -n "${TEXTATTACK_PYTHON:-}" ]; then
         row attack_speed "$PYTHON" benchmarks/attack_speed.py --textattack_python "$TEXTATTACK_PYTHON" --victim "$VICTIM" \
-            --dataset_file "$ATTACKED" --examples 200 --floor --output_json "$OUT/attack_speed_gpu.json"
+            --dataset_file "$ATTACKED" --examples 100 --chunk 20 --floor --output_json "$OUT/attack_speed_gpu.json"
     fi
     # shellcheck disable=SC2046,SC2086
     row attacks "$PYTHON" examples/run_attack.py --model_name_or_path "$VICTIM" --task own --data_file "$ATTACKED" \
@@ -239,8 +238,11 @@ for stage in "$@"; do
         exit 2
     fi
 done
+mkdir -p "$OUT" || exit 1
+rm -f "$OUT/failed.txt"
 if [ -n "${WHEELS:-}" ]; then
     site=$(mktemp -d)
+    trap 'rm -rf "$site"' EXIT
     "$PYTHON" -m pip install -q --no-index --no-deps --no-compile --target "$site" "$WHEELS"/*.whl || exit 1
     export PYTHONPATH="$PYTHONPATH:$site"
 fi

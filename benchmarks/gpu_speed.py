@@ -7,7 +7,8 @@
 The encoder has BERT-base's shape and random weights: speed does not depend on them, and nothing is downloaded. Its
 tokenizer is the embedded one, the vocabulary 30522. All systems run in one process with the trainers that a user has,
 [CLS] pooling, the same sentences, batch, length and optimizer; the peers are sentence-transformers' MNRL trainer and
-the released SimCSE step. The first round covers compilation and is not counted; the others are interleaved. The clock
+the released SimCSE step. The first round covers compilation and is not counted; in the others the systems of one
+precision, batch and compilation are interleaved. The clock
 starts after `--warmup` steps of a round; the device is waited for when it starts and stops, not in between.
 
 The fraction of the peak is the operations that the algorithm needs (``cost_model.py``) for the real tokens, and for
@@ -36,14 +37,15 @@ from typing import Any
 
 import datasets
 import torch
-import train_step
 import transformers
 from cost_model import Encoder, Load, work
+from measuring import at_least, check_output, machine
 from scaling import save_encoder
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from tqdm import tqdm
+from train_step import released_trainer
 from transformers import AutoTokenizer, PrinterCallback, Trainer, TrainerCallback
 
 import hf_robustcse
@@ -54,7 +56,6 @@ from hf_robustcse.files import read_json, write_json
 
 ASSETS = Path(hf_robustcse.__file__).parent / "assets"
 SYSTEMS = ("simcse", "mnrl", "released", "vadv", "gs_infonce", "dclr", "dcl", "robustsentembed")
-AVAILABLE = tuple(name for name in SYSTEMS if name != "released" or hasattr(train_step, "released_trainer"))
 # Dense TFLOP/s of bf16, tf32 and fp32 by NVIDIA's data sheets; the first pattern that fits the device's name counts.
 PEAKS = {
     r"H200 NVL": (835.5, 417.5, 60.0),
@@ -210,7 +211,7 @@ class Bench:
     def _released(self, cell: Cell, segment: Segment, shared: dict[str, Any], rows: Any) -> Trainer:
         tokenizer = AutoTokenizer.from_pretrained(self.encoder)
         tokens = tokenize_corpus(Corpus(rows, 1, None), tokenizer, self.args.max_seq_length)
-        trainer = train_step.released_trainer(self.encoder, tokens, tokenizer, callbacks=[segment], **shared)
+        trainer = released_trainer(self.encoder, tokens, tokenizer, callbacks=[segment], **shared)
         if cell.compiled:
             trainer.model.encoder.compile(dynamic=True)
         return trainer
@@ -260,7 +261,7 @@ class Running:
 
 
 def measure(bench: Bench, cells: list[Cell], result: dict[str, Any], stop_at: float) -> bool:
-    """Complete the rounds of cells that share precision and batch; whether all were done before `stop_at`."""
+    """Complete the rounds of cells that are interleaved; whether all were done before `stop_at`."""
     args = bench.args
     running: dict[Cell, Running] = {}
     wanted = [cell for cell in cells if not done(result, cell, args.rounds)]
@@ -287,6 +288,8 @@ def measure(bench: Bench, cells: list[Cell], result: dict[str, Any], stop_at: fl
             except torch.OutOfMemoryError:
                 entry["failed"] = "out of memory"
             except Exception as error:  # a compiler or a kernel that is missing must not take the others along
+                if time.monotonic() >= stop_at:
+                    return False  # the time was over in a compiler, which wraps the TimeoutError
                 entry["failed"] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             else:
                 entry["seconds"].append(seconds)
@@ -368,7 +371,7 @@ def start(args: argparse.Namespace, shape: Encoder) -> dict[str, Any]:
     Raises:
         UserError: if it was measured under other settings.
     """
-    about = train_step.machine()
+    about = machine()
     settings = {
         "device": about["device"], "library_versions": about["library_versions"], "encoder": dataclasses.asdict(shape),
         "max_seq_length": args.max_seq_length, "steps": args.steps, "warmup": args.warmup, "workers": args.workers,
@@ -390,7 +393,7 @@ def main() -> None:
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--train_file", default=str(ASSETS / "corpus.txt.gz"), help="one sentence a line")
     parser.add_argument("--output_json", type=Path)
-    parser.add_argument("--systems", nargs="+", default=list(AVAILABLE), choices=AVAILABLE)
+    parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=SYSTEMS)
     parser.add_argument("--precisions", nargs="+", default=["bf16"], choices=PRECISIONS)
     parser.add_argument("--torch_compile", default="both", choices=["yes", "no", "both"])
     parser.add_argument("--batch_sizes", nargs="+", type=int, default=[64, 512])
@@ -408,8 +411,11 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     args = parser.parse_args()
     stop_at = time.monotonic() + args.seconds
-    if min(args.rounds, args.warmup, args.steps) < 1:
-        raise UserError("--rounds, --warmup and --steps must be at least 1")
+    at_least(1, args, "rounds", "warmup", "steps", "layers", "width", "vocabulary", "seconds", "cell_seconds")
+    at_least(2, args, "batch_sizes")
+    at_least(3, args, "max_seq_length")
+    at_least(0, args, "workers")
+    check_output(args)
     if args.peak_tflops is not None and (len(args.precisions) > 1 or args.peak_tflops <= 0):
         raise UserError("--peak_tflops is a number above 0 of one precision: name one with --precisions")
     if args.device == "cuda" and not torch.cuda.is_available():
@@ -445,9 +451,10 @@ def main() -> None:
             for batch_size in args.batch_sizes:
                 loads = (dataclasses.asdict(load) for load in bench.loads(batch_size))
                 result["loads"][str(batch_size)] = dict(zip(("real", "padded"), loads, strict=True))
-                cells = [Cell(system, precision, c, batch_size) for c in compiled for system in args.systems]
-                complete = complete and measure(bench, cells, result, stop_at)
-                free()
+                for one in compiled:  # apart: what takes minutes to compile does not keep the others from being done
+                    cells = [Cell(system, precision, one, batch_size) for system in args.systems]
+                    complete = complete and measure(bench, cells, result, stop_at)
+                    free()
     result["ratios"] = ratios(result)
     if args.output_json:
         write_json(args.output_json, result)

@@ -16,6 +16,7 @@ from near_free import near_free
 
 from hf_robustcse.attacks.resources import wordnet_lemmas
 from hf_robustcse.attacks.text import Document
+from hf_robustcse.errors import Parser, command
 from hf_robustcse.files import atomic_write_text
 
 OUTPUT = Path(__file__).parents[1] / "tests" / "attacks" / "golden_pwws.json"
@@ -56,8 +57,9 @@ PAIRS = [
 WRONG = {1, 16}  # texts whose label is made wrong: attacks skip them
 
 
+@command
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--textattack_python", required=True, help="interpreter of an environment with TextAttack")
     parser.add_argument("--output_json", type=Path, default=OUTPUT)
     args = parser.parse_args()

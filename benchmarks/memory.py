@@ -16,6 +16,8 @@ same by matrix products (see noise_cost.py); both are without an encoder, at its
 would need more than `--limit_gib` or `--limit_minutes` is not run, and the result says so. ``--batches 64 512`` is the
 short form.
 
+Every cell is written to `--output_json` as soon as it is measured; the same command goes on where it was cut.
+
 ``--seconds`` measures seconds in place of memory: simcse in one pass and in chunks beside ``mnrl_cached`` on the same
 texts, tokens and chunk, interleaved, at the largest of `--batches`.
 """
@@ -36,14 +38,14 @@ from typing import Any
 
 import torch
 import transformers
+from measuring import at_least, check_output, machine, ratio
 from noise_cost import broadcast_loss
 from tqdm import tqdm
-from train_step import machine
 
 from hf_robustcse import RobustCSEModel, functional
 from hf_robustcse.data import ContrastiveCollator, Corpus, load_corpus, tokenize_corpus
-from hf_robustcse.errors import UserError
-from hf_robustcse.files import write_json
+from hf_robustcse.errors import Parser, UserError, command
+from hf_robustcse.files import read_json, write_json
 from hf_robustcse.methods import METHODS
 
 PEER = "mnrl_cached"
@@ -198,8 +200,10 @@ def measure_apart(args: argparse.Namespace, cell: str) -> dict[str, Any]:
     command = [sys.executable, *sys.argv, "--cell", cell]
     env = dict(os.environ) if args.keep_freed else os.environ | GIVE_BACK
     done = subprocess.run(command, capture_output=True, text=True, env=env)
-    if done.returncode in (-9, 137):
+    if done.returncode in (-9, 137) or "OutOfMemoryError" in done.stderr:
         return {"not_run": "out of memory"}
+    if done.returncode == 2:  # bad input, which the first cell tells
+        raise UserError(done.stderr.strip().split("\n")[-1].removeprefix("error: "))
     if done.returncode:
         sys.exit(f"{cell} failed with code {done.returncode}: {done.stderr[-600:]}")
     return json.loads(done.stdout.splitlines()[-1])
@@ -239,11 +243,30 @@ def name_of(system: str, rows: int, chunk: int) -> str:
     return f"{system} {rows}" + (f" in chunks of {chunk}" if chunk else "")
 
 
-def measure_memory(args: argparse.Namespace) -> dict[str, Any]:
-    """All cells, and their ratios."""
-    found: dict[str, dict[str, Any]] = {}
+def measured_before(args: argparse.Namespace, about: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The cells that are in `--output_json`.
+
+    Raises:
+        UserError: if that file was measured under other settings.
+    """
+    if args.output_json is None or not args.output_json.exists():
+        return {}
+    result = read_json(args.output_json)
+    for name, value in about.items():
+        if not isinstance(result, dict) or "cells" not in result or result.get(name) != value:
+            raise UserError(f"{args.output_json} was measured under another {name}: name another file, or remove it")
+    return result["cells"]
+
+
+def measure_memory(args: argparse.Namespace, about: dict[str, Any]) -> dict[str, Any]:
+    """All cells, and their ratios; each is written when it is measured."""
+    found = measured_before(args, about)
     before: dict[tuple[str, int], dict[str, Any]] = {}
     for system, rows, chunk in tqdm(cells(args), unit="cell"):
+        name = name_of(system, rows, chunk)
+        if name in found:
+            before[system, chunk] = found[name] | {"rows": rows}
+            continue
         reason = too_much(args, system, rows, chunk, before.get((system, chunk)))
         runs = [] if reason else [measure_apart(args, f"{system}:{rows}:{chunk}") for _ in range(args.rounds)]
         reason = reason or next((run["not_run"] for run in runs if "not_run" in run), None)
@@ -258,26 +281,28 @@ def measure_memory(args: argparse.Namespace) -> dict[str, Any]:
                 "options": runs[0]["options"],
             }
         before[system, chunk] = cell | {"rows": rows}
-        found[name_of(system, rows, chunk)] = cell
+        found[name] = cell
+        if args.output_json:
+            write_json(args.output_json, {**machine(), **about, "cells": found})
         said = cell.get("not_run") or f"{cell['peak_bytes'] / 2**20:.0f} MiB"
-        tqdm.write(f"{name_of(system, rows, chunk):<44} {said}")
+        tqdm.write(f"{name:<44} {said}")
     chunk, ratios = args.forward_chunk_size, {}
 
-    def ratio(a: str, b: str) -> None:
+    def compare(a: str, b: str) -> None:
         if "peak_bytes" in found.get(a, {}) and "peak_bytes" in found.get(b, {}):
             ratios[f"{a} / {b}"] = found[a]["peak_bytes"] / found[b]["peak_bytes"]
 
     for rows in args.batches:
         for method in args.methods:
             if method != "simcse":
-                ratio(name_of(method, rows, 0), name_of("simcse", rows, 0))
-            ratio(name_of(method, rows, chunk), name_of(method, rows, 0))
-            ratio(name_of(method, rows, chunk), name_of(method, args.batches[0], 0))
-        ratio(name_of("broadcast", rows, 0), name_of("matrix", rows, 0))
+                compare(name_of(method, rows, 0), name_of("simcse", rows, 0))
+            compare(name_of(method, rows, chunk), name_of(method, rows, 0))
+            compare(name_of(method, rows, chunk), name_of(method, args.batches[0], 0))
+        compare(name_of("broadcast", rows, 0), name_of("matrix", rows, 0))
     if args.large:
-        ratio(name_of("simcse", args.large, chunk), name_of("simcse", args.batches[0], 0))
-        ratio(name_of("simcse", args.large, chunk), name_of("simcse", args.batches[0], chunk))
-        ratio(name_of(PEER, args.large, chunk), name_of("simcse", args.large, chunk))
+        compare(name_of("simcse", args.large, chunk), name_of("simcse", args.batches[0], 0))
+        compare(name_of("simcse", args.large, chunk), name_of("simcse", args.batches[0], chunk))
+        compare(name_of(PEER, args.large, chunk), name_of("simcse", args.large, chunk))
     return {"cells": found, "ratios": ratios}
 
 
@@ -301,13 +326,13 @@ def measure_seconds(args: argparse.Namespace) -> dict[str, Any]:
     plain, ours, theirs = steps
     ratios = {}
     for a, b in ((ours, plain), (theirs, ours)):
-        each = [x / y for x, y in zip(seconds[a], seconds[b], strict=True)]
-        ratios[f"{a} / {b}"] = {"min": min(each), "median": statistics.median(each), "max": max(each)}
+        ratios[f"{a} / {b}"] = ratio(seconds[a], seconds[b])
     return {"seconds": seconds, "median_seconds": medians, "ratios": ratios}
 
 
+@command
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model_name_or_path", required=True)
     parser.add_argument("--train_file", required=True)
     parser.add_argument("--output_json", type=Path)
@@ -324,30 +349,25 @@ def main() -> None:
     parser.add_argument("--seconds", action="store_true", help="seconds in place of memory")
     parser.add_argument("--cell", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    args.batches = sorted(args.batches)
+    at_least(4, args, "batches")
+    at_least(0, args, "large")
+    at_least(1, args, "forward_chunk_size", "rounds")
+    at_least(3, args, "max_seq_length")
+    check_output(args)
+    args.batches = sorted(set(args.batches))
     args.device = "cuda" if torch.cuda.is_available() else "cpu"
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     if args.cell:
         measure_here(args)
         return
-    result = measure_seconds(args) if args.seconds else measure_memory(args)
-    shown = {"model": Path(args.model_name_or_path).name, "train_file": Path(args.train_file).name}
-    about = {
-        name: getattr(args, name)
-        for name in (
-            "forward_chunk_size",
-            "max_seq_length",
-            "rounds",
-            "limit_gib",
-            "limit_minutes",
-            "bf16",
-            "keep_freed",
-        )
-    }
+    about = {"model": Path(args.model_name_or_path).name, "train_file": Path(args.train_file).name}
+    names = ("forward_chunk_size", "max_seq_length", "rounds", "limit_gib", "limit_minutes", "bf16", "keep_freed")
+    about |= {name: getattr(args, name) for name in names}
+    result = measure_seconds(args) if args.seconds else measure_memory(args, about)
     print(json.dumps(result["ratios"], indent=2))
     if args.output_json:
-        write_json(args.output_json, {**machine(), **shown, **about, **result})
+        write_json(args.output_json, {**machine(), **about, **result})
 
 
 if __name__ == "__main__":

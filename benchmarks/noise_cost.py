@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import resource
-import shlex
 import statistics
 import subprocess
 import sys
@@ -22,10 +20,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from measuring import at_least, check_output, machine, ratio
 from tqdm import tqdm
 
 from hf_robustcse import functional
-from hf_robustcse.evaluation.results import library_versions
+from hf_robustcse.errors import Parser, UserError, command
 from hf_robustcse.files import write_json
 
 
@@ -76,12 +75,12 @@ def measure(args: argparse.Namespace) -> None:
 
 def by_round(found: dict[str, list[dict]], value: Callable[[dict], float]) -> dict[str, float]:
     """Minimum, median and maximum over the rounds of broadcasting's value divided by ours."""
-    ratios = [value(theirs) / value(ours) for theirs, ours in zip(found["broadcast"], found["matrix"], strict=True)]
-    return {"min": min(ratios), "median": statistics.median(ratios), "max": max(ratios)}
+    return ratio(*([value(result) for result in found[system]] for system in ("broadcast", "matrix")))
 
 
+@command
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch_size", type=int, default=512)
     parser.add_argument("--multiple", type=float, default=5.0)
     parser.add_argument("--width", type=int, default=1024)
@@ -92,6 +91,11 @@ def main() -> None:
     parser.add_argument("--output_json", type=Path)
     parser.add_argument("--system", choices=["matrix", "broadcast"], help=argparse.SUPPRESS)
     args = parser.parse_args()
+    at_least(1, args, "batch_size", "width", "repeats", "rounds")
+    at_least(0, args, "steps")
+    if round(args.multiple * args.batch_size) < 1:
+        raise UserError(f"--multiple {args.multiple:g} leaves no noise negatives")
+    check_output(args)
     if args.system:
         measure(args)
         return
@@ -108,12 +112,8 @@ def main() -> None:
         sys.exit(f"the two losses differ: {a} and {b}")
     seconds = {k: statistics.median(s for r in v for s in r["seconds"]) for k, v in found.items()}
     peak = {k: max(r["peak_bytes"] for r in v) for k, v in found.items()}
-    cuda = torch.cuda.is_available()
     record = {
-        "command": shlex.join(["python", *sys.argv]),
-        "device": torch.cuda.get_device_name() if cuda else f"cpu, {torch.get_num_threads()} threads",
-        "machine": platform.machine(),
-        "library_versions": library_versions(),
+        **machine(),
         "batch_size": args.batch_size, "multiple": args.multiple, "width": args.width, "steps": args.steps,
         "dtype": args.dtype,
         "median_seconds": seconds, "peak_bytes": peak,

@@ -255,10 +255,12 @@ def measure(job: Job, folder: Path) -> dict[str, Any]:
     log, part = folder / f"{job.stem}.log", folder / f".{job.stem}.part.json"
     for path in (part, folder / f"{job.stem}.json"):  # a row that fails now has no figures of an earlier time
         path.unlink(missing_ok=True)
+    # The package of this checkout, as here.
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parent), *filter(None, [os.getenv("PYTHONPATH")])])}
     started = time.perf_counter()
     with log.open("w", encoding="utf-8") as output:
         done = subprocess.run(
-            [sys.executable, *job.words, "--output_json", str(part)], stdout=output, stderr=subprocess.STDOUT
+            [sys.executable, *job.words, "--output_json", str(part)], stdout=output, stderr=subprocess.STDOUT, env=here
         )
     seconds = time.perf_counter() - started
     try:

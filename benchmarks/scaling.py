@@ -30,14 +30,15 @@ import numpy as np
 import torch
 import transformers
 from cost_model import Encoder, Load, Options, Work, passes, work
+from measuring import at_least, check_output, machine
 from scipy.optimize import nnls
 from tqdm import tqdm
-from train_step import machine
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
 import hf_robustcse
 from hf_robustcse import RobustCSEModel
 from hf_robustcse.errors import Parser, UserError, command
+from hf_robustcse.evaluation.pictures import HOW_TO_GET, has_matplotlib
 from hf_robustcse.files import atomic_write_text, read_json, write_json
 
 ASSETS = Path(hf_robustcse.__file__).parent / "assets" / "encoder"
@@ -479,8 +480,16 @@ def main() -> None:
     parser.add_argument("--toy", action="store_true", help="a few settings of next to no size")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.rounds < 1:
-        raise UserError(f"--rounds must be at least 1, not {args.rounds}")
+    at_least(1, args, "rounds")
+    if args.only_paper and (args.from_json or args.output_json or args.picture):
+        raise UserError("--only_paper prints tables, and writes them with --docs: leave the other options out")
+    if args.docs and not args.docs.is_file():
+        raise UserError(f"--docs {args.docs} is not there")
+    if args.picture and not has_matplotlib():
+        raise UserError(f"--picture needs matplotlib: {HOW_TO_GET}")
+    if args.toy and args.docs:
+        raise UserError("--toy measures nothing that belongs on a page: leave out --docs")
+    check_output(args)
     torch.set_num_threads(1)
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -495,6 +504,8 @@ def main() -> None:
         return
     if args.from_json:
         result = read_json(args.from_json)
+        if not isinstance(result, dict) or not isinstance(result.get("cells"), list):
+            raise UserError(f"--from_json {args.from_json} was not written by this script")
     else:
         cells = sorted(grid(args.toy), key=lambda cell: cell.processes)
         alone = [cell for cell in cells if cell.processes == 1]

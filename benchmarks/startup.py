@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from measuring import at_least, check_output, machine, ratio, spread
 from tqdm import tqdm
 
 from hf_robustcse.cli import COMMANDS
+from hf_robustcse.errors import Parser, command
 from hf_robustcse.files import write_json
 
 ROOT = Path(__file__).parents[1]
@@ -58,19 +59,15 @@ def seconds_of(words: list[str], expected: int) -> float:
     return seconds
 
 
-def spread(values: list[float]) -> dict[str, float]:
-    """Minimum, median and maximum."""
-    return {"min": min(values), "median": statistics.median(values), "max": max(values)}
-
-
+@command
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="+", metavar="TEXT", help="time the commands whose name has one of these in it")
     parser.add_argument("--output_json", type=Path)
     args = parser.parse_args()
-    if args.rounds < 1:
-        parser.error("--rounds must be at least 1")
+    at_least(1, args, "rounds")
+    check_output(args)
     timed = commands()
     if args.only:
         timed = {
@@ -85,16 +82,12 @@ def main() -> None:
             for name, words in timed.items():
                 seconds[name].append(seconds_of(words, expected[name]))
                 bar.update()
-    from train_step import machine  # here: what it imports takes memory that the processes above should have
-
     record = {
         **machine(),
         "seconds": {name: spread(values) for name, values in seconds.items()},
         "beyond_torch": spread([b - a for a, b in zip(seconds[TORCH], seconds.get(BOTH, seconds[TORCH]), strict=True)]),
         "ratios": {
-            f"{name}/{TORCH}": spread([a / b for a, b in zip(values, seconds[TORCH], strict=True)])
-            for name, values in seconds.items()
-            if name != TORCH
+            f"{name}/{TORCH}": ratio(values, seconds[TORCH]) for name, values in seconds.items() if name != TORCH
         },
         "rounds": seconds,
     }

@@ -17,7 +17,6 @@ import argparse
 import gzip
 import itertools
 import resource
-import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -25,13 +24,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from measuring import at_least, check_output, machine, spread
 from tqdm import tqdm
-from train_step import machine
 
+from hf_robustcse.arguments import EMBEDDED_ENCODER
 from hf_robustcse.data import ContrastiveCollator, load_corpus
+from hf_robustcse.errors import Parser, UserError, command
 from hf_robustcse.files import write_json
 from hf_robustcse.model import RobustCSEModel
-from hf_robustcse.runs import EMBEDDED_ENCODER
 from hf_robustcse.stream import POSITION, TextStream
 
 BLOCK = 50_000
@@ -70,6 +70,7 @@ def memory(loader_workers: list[int]) -> int:
 
 
 def children() -> list[int]:
+    """Processes that this one has started."""
     return [int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
 
 
@@ -81,8 +82,9 @@ def batches_of(stream: TextStream, args: argparse.Namespace) -> Any:
     return ((batch.pop(POSITION), batch) for batch in loader)
 
 
+@command
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--files", type=int, default=4)
     parser.add_argument("--gz", action="store_true", help="packed files")
@@ -90,11 +92,20 @@ def main() -> None:
     parser.add_argument("--batch_size", type=int, default=256)
     parser.add_argument("--max_seq_length", type=int, default=32)
     parser.add_argument("--shuffle_buffer", type=int, default=100_000)
-    parser.add_argument("--num_workers", type=int, default=1)
+    parser.add_argument("--num_workers", type=int, default=1, help="of --stage tokenize")
     parser.add_argument("--train_every", type=int, default=0, help="train on every Kth batch; 0: none")
     parser.add_argument("--folder", type=Path, help="where the corpus is written for the time of the run")
     parser.add_argument("--output_json", type=Path)
     args = parser.parse_args()
+    at_least(1, args, "rows", "files", "batch_size")
+    at_least(0, args, "shuffle_buffer", "num_workers", "train_every")
+    check_output(args)
+    if args.rows < 10 * args.batch_size:
+        raise UserError(f"--rows must be at least ten batches, {10 * args.batch_size}, not {args.rows}")
+    if args.train_every and args.stage == "read":
+        raise UserError("--train_every trains on tokens: leave it out, or --stage read")
+    if args.folder is not None and not args.folder.is_dir():
+        raise UserError(f"--folder {args.folder} is no folder")
 
     model = RobustCSEModel.from_encoder(EMBEDDED_ENCODER, method="simcse").train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-5)
@@ -144,21 +155,18 @@ def main() -> None:
     rates = [point["per_second"] for point in points]
     held = [point["bytes"] for point in points]
     summary = {
-        "per_second": {"min": min(rates), "median": statistics.median(rates), "max": max(rates)},
+        "per_second": spread(rates),
         # The first point is left out of the growth: buffers and caches fill up to there.
-        "bytes": {"min": min(held), "median": statistics.median(held), "max": max(held), "growth": held[-1] - held[1]},
+        "bytes": {**spread(held), "growth": held[-1] - held[1]},
     }
     whole = {
         "memory at a tenth / at the second": [b / held[1] for b in held[1:]],
         "rate of a tenth / of the second": [rate / rates[1] for rate in rates[1:]],
         "seconds to get there / to go on there": [p["seconds"] / p["resume_seconds"] for p in points[:-1]],
     }
-    summary["ratios"] = {
-        name: {"min": min(values), "median": statistics.median(values), "max": max(values)}
-        for name, values in whole.items()
-    }
+    summary["ratios"] = {name: spread(values) for name, values in whole.items()}
     growth = summary["bytes"]["growth"] / 1e6
-    print(f"{statistics.median(rates):,.0f} sentences per second; memory grew by {growth:.1f} MB")
+    print(f"{summary['per_second']['median']:,.0f} sentences per second; memory grew by {growth:.1f} MB")
     if args.output_json:
         settings = {k: v for k, v in vars(args).items() if k not in ("output_json", "folder")}
         write_json(args.output_json, {**machine(), **settings, "corpus_bytes": size, "points": points, **summary})

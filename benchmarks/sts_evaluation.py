@@ -26,12 +26,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from measuring import at_least, check_output, machine, ratio
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import batch_to_device
 from tqdm import tqdm
-from train_step import machine
 
+from hf_robustcse.errors import Parser, command
 from hf_robustcse.evaluation import sts
 from hf_robustcse.evaluation.embedders import load_embedder
 from hf_robustcse.evaluation.run import load_tasks
@@ -81,8 +82,9 @@ def senteval(
     return found
 
 
+@command
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model_name_or_path", required=True)
     parser.add_argument("--data_dir", required=True)
     parser.add_argument("--tasks", nargs="+", default=["sts"], help="as in run_eval.py: sts, or STS12, stsb_dev, ...")
@@ -93,6 +95,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help=f"in under three minutes: {QUICK}")
     parser.add_argument("--output_json", type=Path)
     args = parser.parse_args()
+    at_least(1, args, "batch_size", "rounds")
+    check_output(args)
     if args.quick:
         vars(args).update(QUICK)
     tasks, _ = load_tasks([task.lower() for task in args.tasks], args.data_dir)
@@ -107,7 +111,7 @@ def main() -> None:
                 ours = sts.evaluate_tasks(embedder, tasks)["tasks"]
             seconds[system].append(time.perf_counter() - started)
     medians = {system: statistics.median(values) for system, values in seconds.items()}
-    ratios = [a / b for a, b in zip(seconds["senteval"], seconds["hf_robustcse"], strict=True)]
+    ratios = ratio(seconds["senteval"], seconds["hf_robustcse"])
     differences = {name: ours[name]["spearman"] - score for name, (score, _) in theirs.items()}
     embeddings = sts.Embeddings(embedder, (sentence for data in tasks for sentence in data.sentences))
     cosine = max(
@@ -133,10 +137,8 @@ def main() -> None:
         "encoded": {"hf_robustcse": len(embeddings.index), "senteval": 2 * sum(data.n for data in tasks)},
         "seconds": seconds,
         "median_seconds": medians,
-        "median_ratio": statistics.median(ratios),
-        "ratios": {
-            "senteval/hf_robustcse": {"min": min(ratios), "median": statistics.median(ratios), "max": max(ratios)}
-        },
+        "median_ratio": ratios["median"],
+        "ratios": {"senteval/hf_robustcse": ratios},
         "largest_difference_of_scores": max(map(abs, differences.values())),
         "largest_difference_of_scores_float64": max(map(abs, in_float64.values())),
         "largest_difference_of_cosines": float(cosine),
@@ -144,7 +146,7 @@ def main() -> None:
     for system, value in medians.items():
         print(f"{system:<14}{value:8.2f} s, {record['encoded'][system]} sentences encoded")
     print(
-        f"senteval/hf_robustcse: {min(ratios):.2f} {record['median_ratio']:.2f} {max(ratios):.2f} "
+        f"senteval/hf_robustcse: {ratios['min']:.2f} {ratios['median']:.2f} {ratios['max']:.2f} "
         f"(min, median, max of {args.rounds} rounds)"
     )
     print(

@@ -14,10 +14,7 @@ the end of the next, so it includes data loading. Ratios are of the seconds, wit
 from __future__ import annotations
 
 import argparse
-import platform
-import shlex
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -26,6 +23,7 @@ from typing import Any
 import torch
 import transformers
 from datasets import Dataset
+from measuring import at_least, check_output, machine, ratio
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.losses import MultipleNegativesRankingLoss
 from sentence_transformers.models import Pooling, Transformer
@@ -36,9 +34,12 @@ from transformers import AutoModel, AutoTokenizer, Trainer, TrainerCallback, Tra
 from hf_robustcse import RobustCSEModel, RobustCSETrainer, RobustCSETrainingArguments
 from hf_robustcse.data import ContrastiveCollator, Corpus, load_corpus, tokenize_corpus
 from hf_robustcse.encoder import SentenceEncoder
-from hf_robustcse.evaluation.results import library_versions
+from hf_robustcse.errors import Parser, UserError, command
 from hf_robustcse.files import write_json
+from hf_robustcse.methods import METHODS
 from hf_robustcse.packing import packer_of
+
+SYSTEMS = ("released", "mnrl", *METHODS, "simcse-padded", "simcse-plain")
 
 
 class Clock(TrainerCallback):
@@ -117,30 +118,9 @@ def released_trainer(
     )
 
 
-def machine() -> dict[str, object]:
-    """What every result says of command and machine."""
-    cuda = torch.cuda.is_available()
-    return {
-        "command": shlex.join(["python", *sys.argv]),
-        "device": torch.cuda.get_device_name() if cuda else f"cpu, {torch.get_num_threads()} threads",
-        "machine": platform.machine(),
-        "library_versions": library_versions(),
-    }
-
-
-def spread(above: list[float], below: list[float]) -> dict[str, float]:
-    """The ratio of two systems over the rounds."""
-    ratios = [a / b for a, b in zip(above, below, strict=True)]
-    return {"min": min(ratios), "median": statistics.median(ratios), "max": max(ratios)}
-
-
-def about(args: argparse.Namespace) -> dict[str, object]:
-    """What the results of this file say of themselves."""
-    return {**machine(), "batch_size": args.batch_size, "max_seq_length": args.max_seq_length}
-
-
+@command
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model_name_or_path", required=True)
     parser.add_argument("--train_file", required=True)
     parser.add_argument("--output_json", type=Path)
@@ -149,15 +129,21 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--systems", nargs="+", default=["released", "mnrl", "simcse", "vadv"])
+    parser.add_argument("--systems", nargs="+", default=["released", "mnrl", "simcse", "vadv"], choices=SYSTEMS)
     parser.add_argument("--vadv_dropout", default="shared", choices=["shared", "independent", "off"])
     parser.add_argument("--released_attention", default="eager", choices=["eager", "sdpa"])
     args = parser.parse_args()
+    at_least(1, args, "steps", "warmup", "rounds")
+    at_least(2, args, "batch_size")
+    at_least(3, args, "max_seq_length")
+    check_output(args)
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
 
     total = args.steps + args.warmup
     corpus = load_corpus(args.train_file, max_rows=total * args.batch_size)
+    if len(corpus.dataset) < args.batch_size:
+        raise UserError(f"{args.train_file} has {len(corpus.dataset)} sentences, fewer than a batch: {args.batch_size}")
     shared = {
         "per_device_train_batch_size": args.batch_size, "max_steps": total, "learning_rate": 3e-5, "report_to": "none",
         "disable_tqdm": True, "logging_strategy": "no", "save_strategy": "no", "dataloader_drop_last": True,
@@ -212,18 +198,20 @@ def main() -> None:
             ends = clock.ends[args.warmup - 1 :]
             seconds[name].append((ends[-1] - ends[0]) / (len(ends) - 1))
     medians = {name: statistics.median(values) for name, values in seconds.items()}
-    ratios = {f"{a}/{b}": spread(seconds[a], seconds[b]) for a in seconds for b in seconds if a != b}
+    ratios = {f"{a}/{b}": ratio(seconds[a], seconds[b]) for a in seconds for b in seconds if a != b}
     result = {
-        **about(args),
+        **machine(),
+        "batch_size": args.batch_size,
+        "max_seq_length": args.max_seq_length,
         "seconds_per_step": seconds,
         "median_seconds_per_step": medians,
         "ratios": ratios,
     }
     for name, value in medians.items():
         print(f"{name:<16} {value:.3f} s a step, {args.batch_size / value:.0f} sentences a second")
-    for pair, ratio in ratios.items():
-        if pair in ("released/simcse", "mnrl/simcse", "mnrl/released") or pair.endswith("/simcse"):
-            print(f"{pair}: {ratio['median']:.3f} ({ratio['min']:.3f} to {ratio['max']:.3f})")
+    for pair, found in ratios.items():
+        if pair == "mnrl/released" or pair.endswith("/simcse"):
+            print(f"{pair}: {found['median']:.3f} ({found['min']:.3f} to {found['max']:.3f})")
     if args.output_json:
         write_json(args.output_json, result)
 

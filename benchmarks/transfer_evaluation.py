@@ -27,11 +27,12 @@ from unittest import mock
 
 import numpy as np
 import torch
+from measuring import at_least, check_output, machine, ratio
 from sklearn.linear_model import LogisticRegression
 from sts_evaluation import PEER_BATCH, batcher
 from tqdm import tqdm
-from train_step import machine
 
+from hf_robustcse.errors import Parser, command
 from hf_robustcse.evaluation import transfer
 from hf_robustcse.evaluation.embedders import Embedder, load_embedder
 from hf_robustcse.evaluation.run import load_transfer_tasks
@@ -97,8 +98,9 @@ def evaluate(system: str, embedder: Embedder, tasks: Sequence[transfer.TransferD
     return {"scores": scores, **clock}
 
 
+@command
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model_name_or_path", required=True)
     parser.add_argument("--data_dir", required=True)
     parser.add_argument("--tasks", nargs="+", default=["transfer"], help="transfer, or mr, cr, subj, ...")
@@ -111,6 +113,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help=f"in under three minutes: {QUICK}")
     parser.add_argument("--output_json", type=Path)
     args = parser.parse_args()
+    at_least(1, args, "batch_size", "threads", "rounds")
+    check_output(args)
     if args.quick:
         vars(args).update(QUICK)
     torch.set_num_threads(args.threads)
@@ -132,10 +136,7 @@ def main() -> None:
     ratios = {}
     for system in args.systems[1:]:
         for kind in seconds[ours]:
-            values = [a / b for a, b in zip(seconds[system][kind], seconds[ours][kind], strict=True)]
-            ratios[f"{system}/{ours}, {kind}"] = {
-                "min": min(values), "median": statistics.median(values), "max": max(values),
-            }  # fmt: skip
+            ratios[f"{system}/{ours}, {kind}"] = ratio(seconds[system][kind], seconds[ours][kind])
     scores = {system: rounds[-1][system]["scores"] for system in args.systems}
     shown = ("accuracy", "f1", "dev_accuracy", "penalty", "folds")
     record = {

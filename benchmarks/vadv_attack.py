@@ -17,10 +17,12 @@ from pathlib import Path
 
 import torch
 import transformers
+from measuring import at_least, check_output
 from tqdm import tqdm
 
 from hf_robustcse import RobustCSEModel
 from hf_robustcse.data import ContrastiveCollator, Corpus, load_corpus, tokenize_corpus
+from hf_robustcse.errors import Parser, command
 from hf_robustcse.evaluation.results import library_versions
 from hf_robustcse.files import write_json
 from hf_robustcse.methods.vadv import VAdv
@@ -44,14 +46,18 @@ SETTINGS: list[dict[str, object]] = [
 ]
 
 
+@command
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model_name_or_path", required=True)
     parser.add_argument("--train_file", required=True)
     parser.add_argument("--batches", type=int, default=4)
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--output_json", type=Path)
     args = parser.parse_args()
+    at_least(1, args, "batches")
+    at_least(2, args, "batch_size")
+    check_output(args)
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     model = RobustCSEModel.from_encoder(args.model_name_or_path, method="vadv").train()

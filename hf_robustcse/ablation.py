@@ -26,7 +26,7 @@ from hf_robustcse.methods import METHODS, build
 
 AXES = ("linear", "log", "symlog", "category")
 # What the sweep itself decides for each of its runs.
-OWN = ("output_dir", "seed", "seeds", "resume_from_checkpoint", "overwrite_output_dir")
+OWN = ("output_dir", "seed", "seeds", "resume_from_checkpoint", "overwrite_output_dir", "dry_run")
 FAILED = "failed.json"
 
 
@@ -281,6 +281,8 @@ def _check(sweep: Sweep) -> None:
         takers = [cell for cell in grid.cells if option not in of_methods or option in parsed[cell].method_options]
         if not takers:
             raise UserError(f"--{option} belongs to a method that no cell of the grid {grid.name} uses")
+        if option == "dry_run":
+            raise UserError("--dry_run makes no table: give it to run_unsup.py with the options of one cell")
         if option in OWN or all(option in grid.cells[cell] for cell in takers):
             raise UserError(f"--{option} is set by the sweep {grid.name} for each of its runs: leave it out")
     for cell in sweep.cells:

@@ -77,14 +77,15 @@ def run(arguments: Arguments) -> dict[str, Any]:
         raise UserError("every process loads the encoder itself: set fsdp_cpu_ram_efficient_loading: false")
     name = "embedded" if arguments.embedded else Path(arguments.model.model_name_or_path).name
     default = Path("runs") / f"{arguments.model.method}-{name}"
+    seeds = arguments.run.seeds or [training.seed]
+    if len(set(seeds)) < len(seeds):
+        raise UserError(f"--seeds {' '.join(map(str, seeds))} names a seed twice")
     if arguments.run.dry_run:
+        settle_output_dir(training, default, arguments.run.overwrite_output_dir, remove=False)
         return _dry_run(arguments)
     if training.push_to_hub:
         training.hub_model_id = _check_hub(training, default, arguments.command)
     settle_output_dir(training, default, arguments.run.overwrite_output_dir)
-    seeds = arguments.run.seeds or [training.seed]
-    if len(set(seeds)) < len(seeds):
-        raise UserError(f"--seeds {' '.join(map(str, seeds))} names a seed twice")
 
     dev = _load_dev(arguments)
     test = _load_test(arguments, dev)
@@ -116,12 +117,15 @@ def _dry_run(arguments: Arguments) -> dict[str, Any]:
     batch, accumulation = asked.per_device_train_batch_size * world_size(), asked.gradient_accumulation_steps
     steps = asked.max_steps
     if steps <= 0:
-        steps = math.ceil(asked.num_train_epochs * math.ceil(len(corpus.dataset) // batch / accumulation))
+        batches = len(corpus.dataset) / batch
+        batches = math.floor(batches) if asked.dataloader_drop_last else math.ceil(batches)
+        steps = math.ceil(asked.num_train_epochs * math.ceil(batches / accumulation))
     with tempfile.TemporaryDirectory(prefix="robustcse-dry-") as folder:
         mine = copy.copy(arguments)
         mine.training = training = copy.deepcopy(asked)
         training.output_dir, training.max_steps, training.push_to_hub = folder, DRY_STEPS, False
         training.save_strategy = training.logging_strategy = "no"
+        training.report_to, training.eval_on_start = [], False
         trainer = _trainer(mine, corpus, dev)
         model, strategy = trainer.model, trainer.strategy
         training.eval_strategy = "no"
@@ -157,7 +161,8 @@ def _dry_run(arguments: Arguments) -> dict[str, Any]:
         + ("" if plan["rows"] is None else f" of a corpus of {plan['rows']:,}"),
         f"memory of a process: {plan['peak_bytes'] / 1e9:.2f} GB at its peak here; weights, gradients and Adam are "
         f"{plan['state_bytes'] / 1e9:.2f} GB in all ({parameters / 1e6:.1f} million parameters)",
-        f"time: {seconds:.3f} s a step here, so about {_duration(plan['seconds'])} without evaluation and checkpoints",
+        f"time: {seconds:.3f} s a step here, so about {_duration(plan['seconds'])} without evaluation and checkpoints"
+        + (f", for each of {len(arguments.run.seeds)} seeds" if arguments.run.seeds else ""),
         "nothing was written; the same command without --dry_run trains",
     )  # fmt: skip
     return {"training": {"status": "dry"}, "plan": plan}
@@ -230,7 +235,7 @@ def run_seeds(arguments: Any, seeds: Sequence[int], one: Callable[[Any], dict[st
             say(f"already finished: {finished}")
             results.append(json.loads(finished.read_text(encoding="utf-8")))
             continue
-        if training.resume_from_checkpoint and not finished.parent.exists():
+        if training.resume_from_checkpoint and not holds_run(finished.parent):  # not begun, or killed as it began
             mine.training.resume_from_checkpoint = None
         results.append(one(mine))
         if results[-1]["training"]["status"] != "finished":
@@ -238,13 +243,14 @@ def run_seeds(arguments: Any, seeds: Sequence[int], one: Callable[[Any], dict[st
     return results
 
 
-def settle_output_dir(training: TrainingArguments, default: Path, overwrite: bool) -> None:
+def settle_output_dir(training: TrainingArguments, default: Path, overwrite: bool, remove: bool = True) -> None:
     """Choose the default folder, or refuse one that holds another run, the same on every process.
 
     Args:
         training: its `output_dir` is set where it is None.
         default: the folder to choose then, or the first of `default-2`, `default-3`, ... that does not exist.
-        overwrite: whether a run that is there is removed.
+        overwrite: whether a run that is there may be replaced.
+        remove: whether it is removed then.
 
     Raises:
         UserError: for a folder that cannot be used.
@@ -264,7 +270,7 @@ def settle_output_dir(training: TrainingArguments, default: Path, overwrite: boo
                 f"--output_dir {folder} holds another run: choose a new one, go on with "
                 "--resume_from_checkpoint last, or pass --overwrite_output_dir"
             )
-        elif overwrite and holds_run(folder):
+        elif overwrite and remove and holds_run(folder):
             _remove_run(folder)
     if world_size() > 1:
         shared = [training.output_dir, problem]
@@ -295,6 +301,11 @@ def _load_corpus(arguments: Arguments) -> tuple[Corpus, DevText | None]:
         raise UserError("--streaming does not know the length of the corpus: add --max_steps")
     if not data.streaming and data.shuffle_buffer != DataArguments.shuffle_buffer:
         raise UserError("--shuffle_buffer belongs to --streaming: a corpus in memory is shuffled as a whole")
+    if data.streaming and data.preprocessing_num_workers is not None:
+        raise UserError(
+            "--preprocessing_num_workers tokenises a corpus in memory; with --streaming the workers that "
+            "read tokenise: use --dataloader_num_workers"
+        )
     if data.streaming and (strategy := getattr(training, "train_sampling_strategy", "random")) != "random":
         raise UserError(f"--train_sampling_strategy {strategy} needs a corpus in memory: leave out --streaming")
     if data.max_seq_length < 3:

@@ -168,6 +168,7 @@ def test_options_that_do_not_go_with_a_stream(bert, corpus, tmp_path):  # noqa: 
     for more, message in (
         ({"shuffle_buffer": 9}, "--shuffle_buffer belongs to --streaming"),
         ({"streaming": None, "train_sampling_strategy": "group_by_length"}, "needs a corpus in memory"),
+        ({"streaming": None, "preprocessing_num_workers": 2}, "use --dataloader_num_workers"),
         ({"streaming": None, "shuffle_buffer": -1}, "--shuffle_buffer must be at least 0"),
     ):
         with pytest.raises(UserError, match=message):
