@@ -405,8 +405,9 @@ class RobustCSEModel(PreTrainedModel):
 
         if self.method.replays:  # a mask can be drawn again only for a pass of the same shape
             with same_dropout:
-                first = encode_views(slice(1))
-            pooled = torch.cat([first, encode_views(slice(1, None))])
+                pooled = encode_views(slice(1))
+            if len(ids) > 1:
+                pooled = torch.cat([pooled, encode_views(slice(1, None))])
         else:
             pooled = encode_views(slice(None))
         h = self.encoder.head(pooled).split(count)

@@ -50,7 +50,7 @@ class _Dropout(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
         # 16 random bits decide: an eighth of the time that torch takes on CPUs which MKL does not draw for.
         drop = round(p * 2**16)
-        bits = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+        bits = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device="cpu").random_(-(2**63), None)
         keep = torch.from_numpy(bits.numpy().view("int16")[: x.numel()] >= drop - 2**15).view(x.shape)
         ctx.save_for_backward(keep)
         ctx.scale = 2**16 / (2**16 - drop)

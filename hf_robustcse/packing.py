@@ -8,6 +8,7 @@ transformers under `NAME` puts queries, keys and values back into their places i
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -136,6 +137,17 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, scaling: float, p: fl
     return (dropout(weights, p) @ v).transpose(1, 2)
 
 
+def _register() -> None:
+    """Make the attention known to transformers."""
+    transformers.AttentionInterface.register(NAME, attention)
+    transformers.AttentionMaskInterface.register(NAME, transformers.AttentionMaskInterface()["sdpa"])
+
+
+def _close(backbone: PreTrainedModel) -> float:
+    half = next(backbone.parameters()).dtype in (torch.float16, torch.bfloat16)
+    return _CLOSE_HALF if half else _CLOSE
+
+
 class Packer:
     """Runs a backbone on the real tokens of a batch.
 
@@ -147,31 +159,42 @@ class Packer:
     """
 
     def __init__(self, backbone: PreTrainedModel) -> None:
+        self._config = backbone.config
         self._offset: int | None = None
         """Of the first position."""
         self._skips = False
         """Whether the last layer can leave out what is not read."""
         if backbone.config._attn_implementation not in ("sdpa", NAME):
             return
-        transformers.AttentionInterface.register(NAME, attention)
-        transformers.AttentionMaskInterface.register(NAME, transformers.AttentionMaskInterface()["sdpa"])
+        _register()
         backbone.set_attn_implementation(NAME)
-        padding = backbone.config.pad_token_id
-        # BERT counts positions from 0, RoBERTa and its kin from behind the padding index.
-        self._offset = next((o for o in (0, 1 + (padding or 0)) if self._agrees(backbone, o)), None)
-        if self._offset is None:
+        # BERT counts positions from 0, RoBERTa and its kin from behind the padding index. The nearest one counts: under
+        # large vectors, a wrong position may pass for rounding.
+        offsets, behind = [0], 1 + (backbone.config.pad_token_id or 0)
+        if behind + 4 <= (
+            getattr(backbone.config, "max_position_embeddings", None) or 0
+        ):  # a GPU does not survive worse
+            offsets.append(behind)
+        distances = [self._distance(backbone, offset) for offset in offsets]
+        if min(distances) > _close(backbone):
             backbone.set_attn_implementation("sdpa")
             return
+        self._offset = offsets[distances.index(min(distances))]
         layers = getattr(getattr(backbone, "encoder", None), "layer", None)
         if isinstance(layers, nn.ModuleList) and isinstance(getattr(layers[-1], "attention", None), nn.Module):
             hook = layers[-1].attention.register_forward_hook(_keep_first, with_kwargs=True)
-            self._skips = self._agrees(backbone, self._offset, only_first=True)
+            self._skips = self._distance(backbone, self._offset, only_first=True) <= _close(backbone)
             if not self._skips:
                 hook.remove()
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Of a pickle, which another process may read."""
+        self.__dict__.update(state)
+        _register()
+
     @torch.no_grad()
-    def _agrees(self, backbone: PreTrainedModel, offset: int, only_first: bool = False) -> bool:
-        """Whether packed passes give what padded ones give."""
+    def _distance(self, backbone: PreTrainedModel, offset: int, only_first: bool = False) -> float:
+        """How far packed passes are from padded ones, relative to the largest number; infinity if they fail."""
         weight = next(backbone.parameters())
         embeddings = backbone.get_input_embeddings()
         config = backbone.config
@@ -180,7 +203,6 @@ class Packer:
         mask = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]], device=weight.device)
         rows = find_rows(mask)
         rows.only_first = only_first
-        close = _CLOSE_HALF if weight.dtype in (torch.float16, torch.bfloat16) else _CLOSE
         training = [child for child in backbone.modules() if child.training]
         backbone.eval()
         try:
@@ -188,9 +210,12 @@ class Packer:
                 wanted = backbone(inputs_embeds=embeds, attention_mask=mask).last_hidden_state
                 found = self._run(backbone, rows, offset, inputs_embeds=embeds).last_hidden_state[0]
             wanted = wanted[:, 0] if only_first else rows.take(wanted)
-            return found.shape == wanted.shape and bool((found - wanted).abs().max() <= close * wanted.abs().max())
+            if found.shape != wanted.shape:
+                return math.inf
+            distance = float((found - wanted).abs().max() / wanted.abs().max())
+            return math.inf if math.isnan(distance) else distance
         except Exception:  # whatever an unknown encoder makes of arguments that it does not know
-            return False
+            return math.inf
         finally:
             for child in training:
                 child.training = True
@@ -212,8 +237,8 @@ class Packer:
 
     @property
     def packs(self) -> bool:
-        """Whether the backbone can be run on packed batches."""
-        return self._offset is not None
+        """Whether the backbone can be run on packed batches; not after the user has chosen another attention."""
+        return self._offset is not None and self._config._attn_implementation == NAME
 
     def find_rows(self, attention_mask: Tensor, *, only_first: bool) -> Rows | None:
         """The rows of a batch, or None where it is to be run padded.
@@ -265,17 +290,34 @@ def masked_logits(model: PreTrainedModel, input_ids: Tensor, attention_mask: Ten
     else:
         places = chosen.flatten()[rows.index].nonzero().squeeze(1)
 
-    def keep(module: nn.Module, args: Any, output: Any) -> Any:
-        output.last_hidden_state = _Take.apply(output.last_hidden_state.flatten(0, 1), places)[None]
-        return output
-
-    hook = model.base_model.register_forward_hook(keep)
+    base = model.base_model
+    setattr(model, model.base_model_prefix, _Chosen(base, places))
     try:
         if rows is None:
             return model(input_ids=input_ids, attention_mask=attention_mask).logits[0]
         return packer(model, rows, input_ids=input_ids).logits[0]
     finally:
-        hook.remove()
+        setattr(model, model.base_model_prefix, base)
+
+
+class _Chosen(nn.Module):
+    """A backbone whose output has some of its token vectors alone. No hook: a compiled one has those it had before."""
+
+    def __init__(self, base: nn.Module, places: Tensor) -> None:
+        super().__init__()
+        self.base, self.places = base, places
+
+    def __getattr__(self, name: str) -> Any:
+        """Of the backbone what is not here: some heads ask it for its word embeddings."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("base"), name)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        output = self.base(*args, **kwargs)
+        output.last_hidden_state = _Take.apply(output.last_hidden_state.flatten(0, 1), self.places)[None]
+        return output
 
 
 def _keep_first(module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:

@@ -125,7 +125,8 @@ def _dry_run(arguments: Arguments) -> dict[str, Any]:
         mine.training = training = copy.deepcopy(asked)
         training.output_dir, training.max_steps, training.push_to_hub = folder, DRY_STEPS, False
         training.save_strategy = training.logging_strategy = "no"
-        training.report_to, training.eval_on_start = [], False
+        training.report_to = []  # a tracker would keep four steps as a run
+        training.eval_on_start = False
         trainer = _trainer(mine, corpus, dev)
         model, strategy = trainer.model, trainer.strategy
         training.eval_strategy = "no"

@@ -148,11 +148,11 @@ class TextStream(IterableDataset):
                 limit = size if self.corpus.max_rows is None else min(size, self.corpus.max_rows - row)
                 where = {"epoch": epoch, "row": row, "place": reader.place()}
                 rows = reader.take(limit)
-                where["rows_hash"] = _hash(rows)
+                where["rows_hash"] = _hash(rows, (self.seed, self.step_rows, self.window_rows))
                 if expected is not None and where["rows_hash"] != expected:
                     raise UserError(
                         f"{self.corpus.source} is not what it was when the checkpoint was written: go on with the same "
-                        "files in the same order, or start anew"
+                        "files, seed, --shuffle_buffer and sentences of a step on all processes, or start anew"
                     )
                 order = np.arange(len(rows))
                 if self.shuffle_buffer:
@@ -268,6 +268,7 @@ class _Hub(_Reader):
         return True
 
 
-def _hash(rows: list[tuple[str, ...]]) -> str:
-    text = "\0".join(itertools.chain.from_iterable(rows))
+def _hash(rows: list[tuple[str, ...]], settings: tuple[int, ...]) -> str:
+    """Of the rows of a window and of what gives them their order."""
+    text = "\0".join([*map(str, settings), *itertools.chain.from_iterable(rows)])
     return hashlib.blake2b(text.encode("utf-8"), digest_size=8).hexdigest()

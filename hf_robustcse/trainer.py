@@ -351,6 +351,8 @@ class RobustCSETrainer(Trainer):
         """The stock loader; that of a `TextStream` knows its processes itself."""
         if not self.streams:
             return super().get_train_dataloader()
+        # A stream that was made before the processes joined took itself for the only one.
+        self.train_dataset.processes, self.train_dataset.process = world_size(), rank()
         return self.train_dataset.loader(
             num_workers=self.args.dataloader_num_workers,
             prefetch_factor=self.args.dataloader_prefetch_factor,

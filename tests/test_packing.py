@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 
 import pytest
 import torch
+import transformers
 from tiny import FAMILIES, SENTENCES, make_encoder, make_language_model
 from torch import nn
 from transformers import AutoModelForMaskedLM
@@ -56,7 +59,7 @@ def test_packed_equals_padded(encoders, family, pooler):
         assert torch.allclose(packed[name], want, atol=1e-10, rtol=1e-8), name
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra", "modernbert", "mpnet"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra", "modernbert", "mpnet", "deberta-v2"])
 def test_logits_where_they_are_wanted(tmp_path, family):
     model = AutoModelForMaskedLM.from_pretrained(make_language_model(tmp_path, family)).double().eval()
     ids = torch.randint(5, 60, (4, 9), generator=torch.Generator().manual_seed(0))
@@ -164,6 +167,53 @@ def test_another_attention_is_left_alone(bert):
     backbone = load_backbone(str(bert), attn_implementation="eager")
     assert not Packer(backbone).packs
     assert backbone.config._attn_implementation == "eager"
+
+
+def test_another_attention_may_be_chosen_later(bert):
+    """One that knows nothing of packing would look from every sentence into all others."""
+    encoder = RobustCSEModel.from_encoder(bert).eval().encoder
+    ids, mask = torch.full((2, 4), 7), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+    with torch.no_grad():
+        want = encoder(mask, input_ids=ids)
+        target = copy.deepcopy(encoder)
+        encoder.backbone.set_attn_implementation("eager")
+        assert not packer_of(encoder.backbone).packs and packer_of(target.backbone).packs
+        for one in (encoder, target):
+            assert torch.allclose(one(mask, input_ids=ids), want, atol=1e-5)
+
+
+def test_a_pickled_backbone_is_at_home_in_another_process(bert, monkeypatch):
+    backbone = load_backbone(str(bert))
+    assert packer_of(backbone).packs
+    known = []
+    monkeypatch.setattr(transformers.AttentionInterface, "register", lambda name, function: known.append(name))
+    again = pickle.loads(pickle.dumps(backbone))
+    assert known == [NAME] and packer_of(again).packs
+
+
+def test_positions_too_small_to_tell_by_are_counted_right(encoders):
+    backbone = load_backbone(str(encoders["roberta"])).double()
+    with torch.no_grad():
+        backbone.embeddings.position_embeddings.weight *= 1e-3
+    encoder = SentenceEncoder(backbone).eval()
+    ids, mask = torch.full((2, 4), 7), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+    packed = encoder(mask, input_ids=ids)
+    assert packer_of(backbone).packs
+    assert torch.allclose(packed, padded(encoder)(mask, input_ids=ids), atol=1e-10)
+
+
+@pytest.mark.slow
+def test_logits_where_they_are_wanted_of_a_compiled_backbone(tmp_path):
+    model = AutoModelForMaskedLM.from_pretrained(make_language_model(tmp_path)).double().eval()
+    ids = torch.randint(5, 60, (4, 9), generator=torch.Generator().manual_seed(0))
+    mask = (torch.arange(9) < torch.tensor([[9], [4], [6], [2]])).long()
+    chosen = [mask.bool() & (torch.arange(9) % 3 == i) for i in (1, 0)]
+    want = model(input_ids=ids, attention_mask=mask).logits
+    rows = packer_of(model.base_model).find_rows(mask, only_first=False)
+    model.base_model.compile(backend="eager", dynamic=True)
+    packer_of(model.base_model)(model.base_model, rows, input_ids=ids)  # compiled before the logits are asked for
+    for some in chosen:
+        assert torch.allclose(masked_logits(model, ids, mask, some), want[some], atol=1e-10)
 
 
 def test_a_checkpoint_does_not_name_the_attention(bert, tmp_path):

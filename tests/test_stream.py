@@ -153,6 +153,16 @@ def test_a_corpus_that_changed_is_noticed(tmp_path):
         take(stream, 1)
 
 
+@pytest.mark.parametrize("other", [{"seed": 4}, {"batch_size": 6}, {"shuffle_buffer": 8}])
+def test_a_position_in_another_order_is_refused(tmp_path, other):
+    path = write(tmp_path / "a.txt", TEXTS)
+    position = take(stream_of(path), 5)[-1][POSITION]
+    stream = stream_of(path, **other)
+    stream.load_position(position)
+    with pytest.raises(UserError, match="go on with the same files, seed, --shuffle_buffer and sentences of a step"):
+        take(stream, 1)
+
+
 def test_what_cannot_be_streamed(folder):
     with pytest.raises(UserError, match="fewer than one batch of 64"):
         take(stream_of(folder, batch_size=64), 1)

@@ -152,7 +152,8 @@ def refused(tmp_path, monkeypatch, name, value):
 def test_a_dry_run_prints_the_plan_and_writes_nothing(bert, corpus, tmp_path, capsys, monkeypatch):  # noqa: F811
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    more = {"dry_run": None, "max_steps": -1, "gradient_accumulation_steps": 2, "num_train_epochs": 3}
+    more = {"dry_run": None, "max_steps": -1, "gradient_accumulation_steps": 2, "num_train_epochs": 3,
+            "report_to": "tensorboard"}  # fmt: skip
     plan = train(bert, corpus, tmp_path / "run", **more)["plan"]
     assert sorted(tmp_path.rglob("*")) == before
     assert (plan["steps"], plan["sentences_per_step"], plan["negatives"], plan["processes"]) == (75, 16, 7, 1)
