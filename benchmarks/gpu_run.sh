@@ -3,8 +3,9 @@
 #
 #   probe        what is installed, what is missing; run this first
 #   tests        the tests that need a GPU
-#   speed        gpu_speed.py in bf16, with and without torch.compile: every method and the peers, BERT-base's shape
-#   speed-float  gpu_speed.py in fp32 and tf32, without compilation
+#   speed        gpu_speed.py in bf16, not compiled: every method and the peers, BERT-base's shape
+#   speed-compiled   the same with torch.compile, into the same file
+#   speed-float  the same in fp32 and tf32, not compiled
 #   steps        train_step.py in fp32 on MODEL: simcse and vadv against the MNRL trainer, then every method
 #   memory       memory.py: peak memory of every method on MODEL; noise negatives against broadcasting
 #   precision    short trainings in bf16, fp16, with torch.compile and with gradient checkpointing
@@ -117,19 +118,22 @@ stage_tests() {
     row tests "$PYTHON" -m pytest -q -m gpu $(small --collect-only tests/test_functional.py)
 }
 
+# speed ROW FILE OPTION ...
 speed() {
-    local name=$1
-    shift
+    local name=$1 file=$2
+    shift 2
     # shellcheck disable=SC2046
-    LINES_SHOWN=60 row "$name" "$PYTHON" benchmarks/gpu_speed.py --train_file "$SENTENCES" --output_json "$OUT/$name.json" \
+    LINES_SHOWN=60 row "$name" "$PYTHON" benchmarks/gpu_speed.py --train_file "$SENTENCES" --output_json "$OUT/$file" \
         --seconds "$(($(left) - 20))" "$@" \
         $(small --device cpu --layers 1 --width 32 --vocabulary 10000 --batch_sizes 4 --steps 1 --warmup 1 --rounds 1)
     if grep -q "^out of time" "$OUT/$name.txt" 2> /dev/null; then rm -f "$OUT/$name.done"; fi
 }
 
-stage_speed() { speed speed_bf16 --precisions bf16 --torch_compile "$(pick no both)"; }
+stage_speed() { speed speed speed_bf16.json --precisions bf16 --torch_compile no; }
+# A compiler for the CPU takes minutes: the toy compiles nothing.
+stage_speed-compiled() { speed speed-compiled speed_bf16.json --precisions bf16 --torch_compile "$(pick no yes)"; }
 # shellcheck disable=SC2046
-stage_speed-float() { speed speed_float --precisions $(pick fp32 "fp32 tf32") --torch_compile no; }
+stage_speed-float() { speed speed-float speed_float.json --precisions $(pick fp32 "fp32 tf32") --torch_compile no; }
 
 all="simcse vadv gs_infonce dclr dcl robustsentembed"
 
@@ -209,7 +213,7 @@ stage_train() {
     for method in ${METHODS:-simcse vadv dclr gs_infonce}; do
         if [ -e "$OUT/train-$method.done" ]; then lighten "$OUT/train/$method"; fi
     done
-    "$PYTHON" -m hf_robustcse.cli report "$OUT/train" > "$OUT/train.txt" 2>&1
+    "$PYTHON" -m hf_robustcse.cli report "$OUT/train" --output_dir "$OUT/report" > "$OUT/train.txt" 2>&1
     tail -n 20 "$OUT/train.txt"
 }
 
@@ -234,7 +238,7 @@ if [ $# = 0 ]; then
 fi
 for stage in "$@"; do
     if ! declare -F "stage_$stage" > /dev/null; then
-        echo "error: there is no stage $stage; stages: probe tests speed speed-float steps memory precision train attacks" >&2
+        echo "error: there is no stage $stage; stages: probe tests speed speed-compiled speed-float steps memory precision train attacks" >&2
         exit 2
     fi
 done

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests" / "attacks")]
+from gpu_speed import PRECISIONS, OutOfTime, at_most, known_peak  # noqa: E402
 
-STAGES = ("probe", "tests", "speed", "speed-float", "steps", "memory", "precision", "train", "attacks")
+STAGES = (
+    "probe", "tests", "speed", "speed-compiled", "speed-float", "steps", "memory", "precision", "train", "attacks",
+)  # fmt: skip
 
 
 def gpu_run(*stages: str, **environment: str) -> subprocess.CompletedProcess:
@@ -28,6 +33,23 @@ def test_stages_are_listed_and_unknown_ones_refused(tmp_path):
     assert listed.returncode == 2 and all(f"\n  {stage} " in listed.stdout for stage in STAGES)
     wrong = gpu_run("spead", OUT=str(tmp_path / "out"))
     assert wrong.returncode == 2 and "there is no stage spead" in wrong.stderr
+
+
+def test_peaks_are_found_by_the_name_of_the_device():
+    for name, peaks in {
+        "NVIDIA H200": (989.4, 494.7, 66.9), "NVIDIA H100 PCIe": (756.0, 378.0, 51.0),
+        "NVIDIA A10": (125.0, 62.5, 31.2),
+        "NVIDIA A100-SXM4-80GB": (312.0, 156.0, 19.5), "NVIDIA L4": (121.0, 60.0, 30.3),
+        "NVIDIA A10G": (None, None, None), "NVIDIA GeForce RTX 4090": (165.2, 82.6, 82.6), "cpu": (None, None, None),
+    }.items():  # fmt: skip
+        assert tuple(known_peak(name, precision) for precision in PRECISIONS) == peaks
+
+
+def test_a_cell_cannot_keep_the_end_of_its_time():
+    with pytest.raises(OutOfTime, match="not done in 0 s"), at_most(0.05):
+        while True:
+            with contextlib.suppress(Exception):
+                time.sleep(1)
 
 
 @pytest.mark.slow
