@@ -197,7 +197,8 @@ class RobustCSETrainer(Trainer):
             model.encoder.backbone.compile(
                 backend=args.torch_compile_backend or "inductor", mode=args.torch_compile_mode, dynamic=True
             )
-            args.torch_compile = False
+            # Accelerate would compile the whole model if any of the three were left.
+            args.torch_compile, args.torch_compile_backend, args.torch_compile_mode = False, None, None
         kwargs.setdefault("processing_class", model.tokenizer)
         self.streams = isinstance(kwargs.get("train_dataset"), TextStream)
         own = [AfterUpdate(), *([StreamPosition()] if self.streams else [])]
