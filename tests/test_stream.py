@@ -163,6 +163,27 @@ def test_a_position_in_another_order_is_refused(tmp_path, other):
         take(stream, 1)
 
 
+def test_a_bad_row_is_mended_and_the_stream_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr("hf_robustcse.data._CHUNK_ROWS", 5)
+    lines = [json.dumps({"text": text}) for text in TEXTS]
+    good = list(lines)
+    lines[40] = "no JSON"
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(good))
+    whole = take(stream_of(path), 12)
+    path.write_text("\n".join(lines))
+    stream, seen = stream_of(path), []
+    with pytest.raises(UserError, match="line 41 is not JSON"):
+        for batch in stream.loader():
+            seen.append(batch)
+    path.write_text("\n".join(good))
+    stream = stream_of(path)
+    assert seen  # the rows before it were trained on
+    stream.load_position(seen[-1][POSITION])
+    for a, b in zip(whole, seen + take(stream, 12 - len(seen)), strict=True):
+        assert torch.equal(a["input_ids"], b["input_ids"])
+
+
 def test_what_cannot_be_streamed(folder):
     with pytest.raises(UserError, match="fewer than one batch of 64"):
         take(stream_of(folder, batch_size=64), 1)
