@@ -45,12 +45,12 @@ def in_chunks(function: Callable[..., Tensor], *tensors: Tensor, rows: int | Non
     Args:
         function: maps tensors (n, ...) to a result (m, ...).
         *tensors: (N, ...) each.
-        rows: n at most; None calls `function` once, as it is.
+        rows: n at most; None, or at least N, calls `function` once, as it is.
 
     Returns:
         The results one after the other: (N, ...) where m = n.
     """
-    if rows is None:
+    if rows is None or len(tensors[0]) <= rows:
         return function(*tensors)
     pieces = zip(*(tensor.split(rows) for tensor in tensors), strict=True)
     return torch.cat([recomputed(function, *piece) for piece in pieces])
@@ -62,7 +62,7 @@ def mean_in_chunks(function: Callable[..., Tensor], *tensors: Tensor, rows: int 
     Returns:
         A scalar.
     """
-    if rows is None:
+    if rows is None or len(tensors[0]) <= rows:
         return function(*tensors)
     pieces = zip(*(tensor.split(rows) for tensor in tensors), strict=True)
     return torch.stack([len(piece[0]) * recomputed(function, *piece) for piece in pieces]).sum() / len(tensors[0])
