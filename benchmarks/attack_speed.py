@@ -108,7 +108,6 @@ def ratios(rounds: list[dict[str, dict[str, Any]]], name: str) -> dict[str, Any]
         theirs, ours = ([chunk[system][kind] for chunk in rounds] for system in (name, "ours"))
         each = [a / b for a, b in zip(theirs, ours, strict=True)]
         found[kind] = {
-            "median_ratio": statistics.median(each),
             "ratio": spread(each),
             "ratio_of_sums": sum(theirs) / sum(ours),
             "seconds": theirs,
@@ -248,7 +247,7 @@ def main() -> None:
     for name, kinds in record["speed"].items():
         for kind, value in kinds.items():
             print(
-                f"{name}/ours, {kind}: {value['median_ratio']:.3f}, median of {len(value['seconds'])} chunks; "
+                f"{name}/ours, {kind}: {value['ratio']['median']:.3f}, median of {len(value['seconds'])} chunks; "
                 f"{value['ratio_of_sums']:.3f} of the sums ({sum(value['seconds']):.2f} s, "
                 f"ours {sum(value['seconds_ours']):.2f} s)"
             )

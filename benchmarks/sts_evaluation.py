@@ -137,7 +137,6 @@ def main() -> None:
         "encoded": {"hf_robustcse": len(embeddings.index), "senteval": 2 * sum(data.n for data in tasks)},
         "seconds": seconds,
         "median_seconds": medians,
-        "median_ratio": ratios["median"],
         "ratios": {"senteval/hf_robustcse": ratios},
         "largest_difference_of_scores": max(map(abs, differences.values())),
         "largest_difference_of_scores_float64": max(map(abs, in_float64.values())),

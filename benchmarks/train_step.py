@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from sentence_transformers.losses import MultipleNegativesRankingLoss
 from sentence_transformers.models import Pooling, Transformer
 from torch import Tensor, nn
 from tqdm import tqdm
-from transformers import AutoModel, AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
+from transformers import AutoModel, AutoTokenizer, Trainer, TrainingArguments
 
 from hf_robustcse import RobustCSEModel, RobustCSETrainer, RobustCSETrainingArguments
 from hf_robustcse.data import ContrastiveCollator, Corpus, load_corpus, tokenize_corpus
@@ -38,21 +37,9 @@ from hf_robustcse.errors import Parser, UserError, command
 from hf_robustcse.files import write_json
 from hf_robustcse.methods import METHODS
 from hf_robustcse.packing import packer_of
+from hf_robustcse.trainer import StepClock
 
 SYSTEMS = ("released", "mnrl", *METHODS, "simcse-padded", "simcse-plain")
-
-
-class Clock(TrainerCallback):
-    """The time at the end of every step."""
-
-    def __init__(self) -> None:
-        self.ends: list[float] = []
-
-    def on_step_end(self, *args: object, **kwargs: object) -> None:
-        """Note the time."""
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        self.ends.append(time.perf_counter())
 
 
 class Released(nn.Module):
@@ -149,7 +136,7 @@ def main() -> None:
         "disable_tqdm": True, "logging_strategy": "no", "save_strategy": "no", "dataloader_drop_last": True,
     }  # fmt: skip
 
-    def ours(method: str, folder: str, clock: Clock) -> RobustCSETrainer:
+    def ours(method: str, folder: str, clock: StepClock) -> RobustCSETrainer:
         method, _, without = method.partition("-")
         options = {"vadv": {"vadv_dropout": args.vadv_dropout}, "dcl": {"dcl_augmentation": "dropout"}}.get(method, {})
         model = RobustCSEModel.from_encoder(args.model_name_or_path, method=method, method_options=options)
@@ -164,7 +151,7 @@ def main() -> None:
             callbacks=[clock],
         )
 
-    def mnrl(folder: str, clock: Clock) -> SentenceTransformerTrainer:
+    def mnrl(folder: str, clock: StepClock) -> SentenceTransformerTrainer:
         transformer = Transformer(
             args.model_name_or_path, max_seq_length=args.max_seq_length, model_kwargs={"dtype": torch.float32}
         )
@@ -179,7 +166,7 @@ def main() -> None:
             callbacks=[clock],
         )
 
-    def released(folder: str, clock: Clock) -> Trainer:
+    def released(folder: str, clock: StepClock) -> Trainer:
         tokenizer = AutoTokenizer.from_pretrained(args.model_name_or_path)
         tokens = tokenize_corpus(Corpus(corpus.dataset, 1, None), tokenizer, args.max_seq_length)
         return released_trainer(
@@ -191,12 +178,11 @@ def main() -> None:
     for _ in tqdm(range(args.rounds), unit="round"):
         for name in args.systems:
             with tempfile.TemporaryDirectory() as folder:
-                clock = Clock()
+                clock = StepClock()
                 peers = {"mnrl": mnrl, "released": released}
                 trainer = peers[name](folder, clock) if name in peers else ours(name, folder, clock)
                 trainer.train()
-            ends = clock.ends[args.warmup - 1 :]
-            seconds[name].append((ends[-1] - ends[0]) / (len(ends) - 1))
+            seconds[name].append(statistics.fmean(clock.seconds[args.warmup :]))
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     ratios = {f"{a}/{b}": ratio(seconds[a], seconds[b]) for a in seconds for b in seconds if a != b}
     result = {

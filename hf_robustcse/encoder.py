@@ -77,10 +77,7 @@ class SentenceEncoder(nn.Module):
         inputs = {"input_ids": input_ids, "inputs_embeds": inputs_embeds, "output_hidden_states": layers is not None}
         packer = packer_of(self.backbone)
         rows = packer.find_rows(attention_mask, only_first=self.pooler.kind == "cls")
-        if rows is None:
-            output = self.backbone(**inputs, attention_mask=attention_mask)
-        else:
-            output = packer(self.backbone, rows, **inputs)
+        output = packer(self.backbone, rows, attention_mask, **inputs)
         if layers is None:
             tokens = output.last_hidden_state
         else:
@@ -196,12 +193,9 @@ class ReplacedTokenDetector(nn.Module):
         embeds = torch.cat([first, embeds[:, 1:]], dim=1)
         packer = packer_of(self.backbone)
         rows = packer.find_rows(attention_mask, only_first=False)
-        if rows is None:
-            tokens = self.backbone(inputs_embeds=embeds, attention_mask=attention_mask).last_hidden_state
-            return self.classifier(tokens).squeeze(-1)
-        return rows.put(
-            self.classifier(packer(self.backbone, rows, inputs_embeds=embeds).last_hidden_state[0, :]).squeeze(-1)
-        )
+        tokens = packer(self.backbone, rows, attention_mask, inputs_embeds=embeds).last_hidden_state
+        logits = self.classifier(tokens).squeeze(-1)
+        return logits if rows is None else rows.put(logits[0])
 
 
 def load_masked_lm(model_name_or_path: str, **kwargs: Any) -> PreTrainedModel:

@@ -169,12 +169,9 @@ class Packer:
         _register()
         backbone.set_attn_implementation(NAME)
         # BERT counts positions from 0, RoBERTa and its kin from behind the padding index. The nearest one counts: under
-        # large vectors, a wrong position may pass for rounding.
-        offsets, behind = [0], 1 + (backbone.config.pad_token_id or 0)
-        if behind + 4 <= (
-            getattr(backbone.config, "max_position_embeddings", None) or 0
-        ):  # a GPU does not survive worse
-            offsets.append(behind)
+        # large vectors, a wrong position may pass for rounding. One that does not exist would end a process on a GPU.
+        behind, places = 1 + (backbone.config.pad_token_id or 0), getattr(backbone.config, "max_position_embeddings", 0)
+        offsets = [0, behind] if behind + 4 <= (places or 0) else [0]
         distances = [self._distance(backbone, offset) for offset in offsets]
         if min(distances) > _close(backbone):
             backbone.set_attn_implementation("sdpa")
@@ -252,14 +249,20 @@ class Packer:
             rows.only_first = only_first and self._skips
         return rows
 
-    def __call__(self, backbone: PreTrainedModel, rows: Rows, **inputs: Any) -> Any:
-        """The backbone's output with (1, T, d) token vectors, or (1, N, d) if `rows` are read at the first token.
+    def __call__(self, backbone: PreTrainedModel, rows: Rows | None, attention_mask: Tensor, **inputs: Any) -> Any:
+        """The backbone's output, packed or, without `rows`, padded.
 
         Args:
             backbone: that of the constructor, or a model on top of it.
-            rows: see `find_rows`.
+            rows: of `find_rows`.
+            attention_mask: (N, L), that of the rows.
             **inputs: input_ids (N, L) or inputs_embeds (N, L, e), and options of the backbone.
+
+        Returns:
+            With (N, L, d) token vectors; with `rows` (1, T, d), or (1, N, d) if they are read at the first token.
         """
+        if rows is None:
+            return backbone(attention_mask=attention_mask, **inputs)
         return self._run(backbone, rows, self._offset, **inputs)
 
 
@@ -285,17 +288,11 @@ def masked_logits(model: PreTrainedModel, input_ids: Tensor, attention_mask: Ten
     """
     packer = packer_of(model.base_model)
     rows = packer.find_rows(attention_mask, only_first=False)
-    if rows is None:
-        places = chosen.flatten().nonzero().squeeze(1)
-    else:
-        places = chosen.flatten()[rows.index].nonzero().squeeze(1)
-
+    places = (chosen.flatten() if rows is None else chosen.flatten()[rows.index]).nonzero().squeeze(1)
     base = model.base_model
     setattr(model, model.base_model_prefix, _Chosen(base, places))
     try:
-        if rows is None:
-            return model(input_ids=input_ids, attention_mask=attention_mask).logits[0]
-        return packer(model, rows, input_ids=input_ids).logits[0]
+        return packer(model, rows, attention_mask, input_ids=input_ids).logits[0]
     finally:
         setattr(model, model.base_model_prefix, base)
 

@@ -142,7 +142,7 @@ class TextStream(IterableDataset):
             reader = self._reader(seeded, position["place"])
             # Another first window each time: rows on both sides of a border come together in another epoch.
             first = self.step_rows * int(seeded.integers(1, self.window_rows // self.step_rows, endpoint=True))
-            steps, row = 0, position["row"]
+            row = position["row"]
             while True:
                 size = first if row == 0 and self.shuffle_buffer else self.window_rows
                 limit = size if self.corpus.max_rows is None else min(size, self.corpus.max_rows - row)
@@ -160,7 +160,6 @@ class TextStream(IterableDataset):
                 yield rows, order, where, 0 if expected is None else position["steps"]
                 expected = None
                 row += len(rows)
-                steps += len(rows) // self.step_rows
                 if len(rows) < size:
                     break
             if row < self.step_rows:

@@ -259,6 +259,14 @@ def wait_for(path, process, seconds=240):
         time.sleep(0.02)
 
 
+def kill_at(words, checkpoint):
+    """Start a run, and kill it when it has written a checkpoint."""
+    process = start(words)
+    wait_for(checkpoint / "trainer_state.json", process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
 def state_of(folder):
     return load_file(folder / "model.safetensors") | load_file(folder / "robustcse" / "model.safetensors")
 
@@ -288,10 +296,7 @@ def test_killed_in_epoch_two_and_resumed_is_bit_equal(method, masked_lm, corpus,
               **whole_options(method)}  # fmt: skip
     whole = start(options(bert, corpus, tmp_path / "whole", **common))
     broken = options(bert, corpus, tmp_path / "broken", **common)
-    process = start(broken)
-    wait_for(tmp_path / "broken" / "checkpoint-70" / "trainer_state.json", process)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    kill_at(broken, tmp_path / "broken" / "checkpoint-70")
     assert not (tmp_path / "broken" / "results.json").exists()
     steps = sorted(int(p.name.split("-")[1]) for p in (tmp_path / "broken").glob("checkpoint-*"))
     assert steps[-1] < 100

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +14,7 @@ from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from safetensors.torch import load_file
 from test_distributed import ROOT, launch
-from test_runs import SCRIPT, corpus, options, start, state_of, train, wait_for  # noqa: F401 (corpus is a fixture)
+from test_runs import SCRIPT, corpus, kill_at, options, start, state_of, train  # noqa: F401 (corpus is a fixture)
 from tiny import SENTENCES, make_encoder
 
 from hf_robustcse.errors import UserError
@@ -59,10 +58,7 @@ def test_a_killed_stream_goes_on_bit_equal(bert, corpus, tmp_path):  # noqa: F81
               "dataloader_num_workers": 1}  # fmt: skip
     whole = start(options(bert, corpus, tmp_path / "whole", **common))
     broken = options(bert, corpus, tmp_path / "broken", **common)
-    process = start(broken)
-    wait_for(tmp_path / "broken" / "checkpoint-70" / "trainer_state.json", process)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    kill_at(broken, tmp_path / "broken" / "checkpoint-70")
     resumed = start([*broken, "--resume_from_checkpoint", "last"])
     output = resumed.communicate()[0]
     assert resumed.returncode == 0 and "resuming from" in output, output[-3000:]
