@@ -14,13 +14,16 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from hf_robustcse.ablation import parse_sweep, run_sweep
-from hf_robustcse.distributed import leave_group
 from hf_robustcse.errors import UserError, command
+from hf_robustcse.quick_help import print_help
 
 
 @command
 def main() -> None:
+    print_help("run_ablation")
+    from hf_robustcse.ablation import parse_sweep, run_sweep  # takes seconds to import: help comes first
+    from hf_robustcse.distributed import leave_group
+
     try:
         sweep = parse_sweep(None, Path(__file__).with_name("ablations.yaml"))
         record = run_sweep(sweep) if sweep else {}

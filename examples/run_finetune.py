@@ -9,16 +9,20 @@ predictions stayed the same. All options of transformers' ``TrainingArguments`` 
 
 from __future__ import annotations
 
-from hf_robustcse.distributed import leave_group
 from hf_robustcse.errors import UserError, command
-from hf_robustcse.finetune.arguments import parse_arguments
+from hf_robustcse.quick_help import print_help
 
 
 @command
 def main() -> None:
+    # What makes the options, and then what trains, takes seconds to import: help and mistakes come first.
+    print_help("run_finetune")
+    from hf_robustcse.distributed import leave_group
+    from hf_robustcse.finetune.arguments import parse_arguments
+
     try:
         arguments = parse_arguments()
-        from hf_robustcse.finetune.run import run  # takes seconds to import: help and mistakes come first
+        from hf_robustcse.finetune.run import run
 
         run(arguments)
     except UserError:  # raised by every process; after another error the rest may still wait

@@ -15,16 +15,20 @@ push it again, and the exit code is 1.
 
 from __future__ import annotations
 
-from hf_robustcse.arguments import parse_arguments
-from hf_robustcse.distributed import leave_group
 from hf_robustcse.errors import PushFailed, TrainingStopped, UserError, command
+from hf_robustcse.quick_help import print_help
 
 
 @command
 def main() -> None:
+    # What makes the options, and then what trains, takes seconds to import: help and mistakes come first.
+    print_help("run_unsup")
+    from hf_robustcse.arguments import parse_arguments
+    from hf_robustcse.distributed import leave_group
+
     try:
         arguments = parse_arguments()
-        from hf_robustcse.runs import run  # all that trains takes seconds to import: help and mistakes come first
+        from hf_robustcse.runs import run
 
         run(arguments)
     except (UserError, TrainingStopped, PushFailed):  # by every process, or nothing waits for the one that pushed

@@ -134,7 +134,8 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _parser(grids: Path) -> Parser:
+def make_parser(grids: Path | None = None) -> Parser:
+    """The parser of run_ablation.py, without the options that it passes on; `grids` is its file of grids."""
     parser = Parser(
         prog="run_ablation.py",
         usage="run_ablation.py GRID [recipe.yaml] [--seeds S ...] [--cells C ...] [--output_dir DIR] [options of "
@@ -243,7 +244,7 @@ def parse_sweep(argv: Sequence[str] | None, grids: Path) -> Sweep | None:
     name = argv.pop(0) if argv and not argv[0].startswith("-") else None
     recipe = argv.pop(0) if argv and not argv[0].startswith("-") else None
     words = [*([name] if name else []), *([recipe] if recipe else []), *argv]
-    known, shared = _parser(grids).parse_known_args(argv)
+    known, shared = make_parser(grids).parse_known_args(argv)
     declared = read_grids(known.grids)
     if known.list:
         for grid in declared.values():

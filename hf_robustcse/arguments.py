@@ -277,6 +277,15 @@ class OptionParser(Parser, HfArgumentParser):
         return made
 
 
+def _option_types() -> list[type]:
+    return [kind.Options for kind in METHODS.values() if dataclasses.fields(kind.Options)]
+
+
+def make_parser() -> OptionParser:
+    """The parser of run_unsup.py."""
+    return OptionParser([ModelArguments, DataArguments, RobustCSETrainingArguments, RunArguments, *_option_types()])
+
+
 def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
     """Parse a command line: an optional YAML recipe, then options that override it.
 
@@ -287,9 +296,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
         UserError: for an unknown option, a bad value or a bad recipe.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
-    option_types = [kind.Options for kind in METHODS.values() if dataclasses.fields(kind.Options)]
-    types = [ModelArguments, DataArguments, RobustCSETrainingArguments, RunArguments, *option_types]
-    parser = OptionParser(types)
+    parser = make_parser()
     given = parser.read(argv)
     if given.variant not in VARIANTS:
         raise UserError(f"--variant must be one of {', '.join(VARIANTS)}, not {given.variant!r}")
@@ -302,7 +309,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
         values = parser.read(recipe + own)
     # The method first: the training arguments load more of transformers when they are made.
     used = build(values.method).options()
-    for name, default in (item for kind in option_types for item in dataclasses.asdict(kind()).items()):
+    for name, default in (item for kind in _option_types() for item in dataclasses.asdict(kind()).items()):
         if name in used:
             used[name] = getattr(values, name)
         elif getattr(values, name) != default:

@@ -10,7 +10,7 @@ ROOMS = [
     "errors", "files", "chunks", "functional", "distributed", "modules", "perturb", "packing", "encoder", "mlm",
     "synonyms", "layout", "chunks", "methods", "losses", "data", "stream", "evaluation", "attacks", "report", "cards",
     "publish", "model", "sentence_transformer", "arguments", "trainer", "runs", "ablation", "finetune", "attack_runs",
-    "prefetch", "deploy", "convert", "demo", "cli",
+    "prefetch", "deploy", "convert", "demo", "quick_help", "cli",
 ]  # fmt: skip
 
 

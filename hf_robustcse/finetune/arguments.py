@@ -131,6 +131,11 @@ class Arguments:
     command: str
 
 
+def make_parser() -> OptionParser:
+    """The parser of run_finetune.py."""
+    return OptionParser([TaskArguments, FinetuningArguments])
+
+
 def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
     """Parse a command line: an optional YAML file, then options that override it.
 
@@ -141,7 +146,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
         UserError: for an unknown option or task, or a bad value.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
-    parser = OptionParser([TaskArguments, FinetuningArguments])
+    parser = make_parser()
     recipe = parser.read(argv).recipe
     words = [*(recipe_arguments(Path(recipe), "paper") if recipe else []), *options_of(argv, recipe)]
     values = parser.read(words)
