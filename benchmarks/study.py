@@ -1,0 +1,564 @@
+"""A study: every method tuned, trained and judged alike on one encoder, as a YAML file declares it.
+
+    python -m benchmarks.study benchmarks/study_embedded.yaml --train_file sentences.txt.gz --data_dir data \\
+        --output_dir study --jobs 2
+    python -m benchmarks.study benchmarks/study_embedded.yaml --output_dir study --collect out.json
+
+Stages, each a list of cells, each cell a command of its own process that is not started again once it is finished:
+
+1. ``trials``: every system tries the same number of settings for a short training; the score on the dev set chooses.
+2. ``steps``: every system is trained with what it chose, for the same number of steps, with every seed.
+3. ``seconds``: the same for as many steps as fit into the seconds that the first system took for its steps.
+4. ``judge``: every model, and the untrained encoder, by run_eval.py; every system against the first one by the paired
+   bootstrap over the pairs of the STS sets.
+5. ``attack``: run_attack.py on the models of `steps`.
+
+Killed or stopped by ``--minutes``, the same command goes on; a cell that failed is tried again by the next call, and
+its last line is printed. ``--collect`` writes what is finished as one JSON, with the command behind every figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import dataclasses
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tqdm import tqdm
+
+from benchmarks.measuring import at_least, check_output, machine
+from hf_robustcse.errors import Parser, TrainingStopped, UserError, command
+from hf_robustcse.files import read_json, write_json
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parent / "examples"
+STAGES = ("trials", "steps", "seconds", "judge", "attack")
+BUDGETS = ("steps", "seconds")
+UNTRAINED = "untrained"
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """What the YAML file declares.
+
+    Attributes:
+        about: one line.
+        train: options of run_unsup.py that all runs share.
+        trial_steps: steps of a trial.
+        trial_seed: its seed, none of `seeds`.
+        steps: of the budget.
+        seeds: of every system and budget.
+        systems: name -> its `options`, and its `trials`: more options, option -> value each. Others are compared with
+            the first system, and its model is ``{first}`` in their options.
+        dev: the dev set that chooses.
+        judge: options of run_eval.py.
+        attacks: name -> options of run_attack.py.
+        attack_resources: options of all of them.
+    """
+
+    about: str
+    train: dict[str, Any]
+    trial_steps: int
+    trial_seed: int
+    steps: int
+    seeds: list[int]
+    systems: dict[str, dict[str, Any]]
+    dev: str
+    judge: list[str]
+    attacks: dict[str, list[str]]
+    attack_resources: list[str]
+
+
+def read_study(path: Path) -> Study:
+    """Read and check a YAML file.
+
+    Raises:
+        UserError: naming what is wrong.
+    """
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"cannot read the study {path}: {' '.join(str(error).split())}") from error
+    names = {field.name for field in dataclasses.fields(Study)}
+    if not isinstance(values, dict) or set(values) != names:
+        raise UserError(f"the study {path} must have the entries {', '.join(sorted(names))} and no other")
+    study = Study(**values)
+    for name, system in study.systems.items():
+        if not isinstance(system, dict) or set(system) != {"options", "trials"}:
+            raise UserError(f"the study {path}: {name} must have options and trials, and nothing else")
+    if len({len(system["trials"]) for system in study.systems.values()}) != 1:
+        raise UserError(f"the study {path}: every system must have the same number of trials")
+    if study.trial_seed in study.seeds or not study.seeds:
+        raise UserError(f"the study {path}: name seeds, and none that is the trials' own")
+    return study
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One command: its name, and the script of examples/ with its options."""
+
+    name: str
+    words: tuple[str, ...]
+
+
+class Work:
+    """The cells of a study in a folder."""
+
+    def __init__(self, study: Study, options: argparse.Namespace) -> None:
+        self.study, self.options, self.folder = study, options, options.output_dir
+        self.first = next(iter(study.systems))
+        self.trials = len(study.systems[self.first]["trials"])
+        self.data_dir = options.data_dir or "data"
+
+    def _train(self, name: str, folder: Path, system: str, trial: int, steps: int, seed: int) -> Cell:
+        declared = self.study.systems[system]
+        values = {**self.study.train, **declared["options"], **declared["trials"][trial]}
+        values |= {"max_steps": steps, "eval_steps": max(1, steps // 4), "seed": seed, "eval_tasks": self.study.dev}
+        values |= {"disable_tqdm": True, "output_dir": folder}
+        for option in ("train_file", "model_name_or_path"):
+            if getattr(self.options, option):
+                values[option] = getattr(self.options, option)
+        if self.options.data_dir:
+            values["eval_data_dir"] = self.options.data_dir
+        first = self.trial(self.first, 0) if seed == self.study.trial_seed else self.model("steps", self.first, seed)
+        words = ["run_unsup.py"]
+        for option, value in values.items():
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            words += [f"--{option}", text.replace("{first}", str(first)).replace("{data_dir}", self.data_dir)]
+        return Cell(name, tuple(words))
+
+    def model(self, budget: str, system: str, seed: int) -> Path:
+        """The folder of a model."""
+        if system == self.first:
+            budget = "steps"  # both budgets are this one's
+        return self.folder / budget / system / f"seed-{seed}"
+
+    def trial(self, system: str, number: int) -> Path:
+        """The folder of a trial."""
+        return self.folder / "trials" / system / str(number)
+
+    def dev_scores(self, system: str) -> list[float | None]:
+        """What the trials of a system reached on the dev set, None for one whose training was stopped (a collapse).
+
+        Raises:
+            UserError: if a trial is not finished.
+        """
+        found: list[float | None] = []
+        for number in range(self.trials):
+            name = f"trials-{system}-{number}"
+            if not self.done(name).is_file():
+                raise UserError(f"{name} is not finished: run the stage trials first")
+            stopped = "stopped" in read_json(self.done(name))
+            record = {} if stopped else read_json(self.trial(system, number) / "results.json")
+            found.append(None if stopped else record["tasks"][self.study.dev]["spearman"])
+        return found
+
+    def chosen(self, system: str) -> int:
+        """The number of the trial with the best dev score, the first of equal ones.
+
+        Raises:
+            UserError: if a trial is not finished, or none gave a score.
+        """
+        scores = [-1000.0 if score is None else score for score in self.dev_scores(system)]
+        if max(scores) == -1000:
+            raise UserError(f"training was stopped in all trials of {system}: declare milder ones")
+        return scores.index(max(scores))
+
+    def seconds_per_step(self, system: str) -> float:
+        """The median over the seeds of `steps`, evaluations on the dev set among them.
+
+        Raises:
+            UserError: if one is not finished.
+        """
+        seconds = []
+        for seed in self.study.seeds:
+            path = self.model("steps", system, seed) / "results.json"
+            if not path.is_file():
+                raise UserError(f"{system} with seed {seed} is not finished: run the stage steps first")
+            training = read_json(path)["training"]
+            seconds.append(training["seconds"] / training["steps"])
+        return statistics.median(seconds)
+
+    def cells(self, stage: str) -> list[list[Cell]]:
+        """The cells of a stage, in lists of which each needs those before it; what is finished early is whole seeds.
+
+        Raises:
+            UserError: if an earlier stage is not finished.
+        """
+        if stage == "judge":
+            return [self._judge()]
+        if stage == "attack":
+            return [self._attack()]
+        others = [system for system in self.study.systems if system != self.first]
+        if stage == "trials":
+            return [self._trials([self.first]), self._trials(others)]
+        if stage == "steps":
+            return [self._runs(stage, [self.first]), self._runs(stage, others)]
+        return [self._runs(stage, others)]
+
+    def _trials(self, systems: list[str]) -> list[Cell]:
+        steps, seed = self.study.trial_steps, self.study.trial_seed
+        return [
+            self._train(f"trials-{system}-{trial}", self.trial(system, trial), system, trial, steps, seed)
+            for trial in range(self.trials)
+            for system in systems
+        ]
+
+    def _runs(self, budget: str, systems: list[str]) -> list[Cell]:
+        steps = dict.fromkeys(systems, self.study.steps)
+        if budget == "seconds":
+            seconds = self.study.steps * self.seconds_per_step(self.first)
+            steps = {system: max(1, round(seconds / self.seconds_per_step(system))) for system in systems}
+        return [
+            self._train(f"{budget}-{system}-{seed}", self.model(budget, system, seed), system, self.chosen(system),
+                        steps[system], seed)
+            for seed in self.study.seeds
+            for system in systems
+        ]  # fmt: skip
+
+    def _models(self, budgets: Sequence[str]) -> list[tuple[str, Path]]:
+        """Name and folder of the models that are trained."""
+        found = [
+            (f"{budget}-{system}-{seed}", self.model(budget, system, seed))
+            for budget in budgets for seed in self.study.seeds for system in self.study.systems
+            if budget == "steps" or system != self.first
+        ]  # fmt: skip
+        return [(name, folder) for name, folder in found if (folder / "results.json").is_file()]
+
+    def _data(self) -> list[str]:
+        return ["--data_dir", self.options.data_dir] if self.options.data_dir else []
+
+    def _base(self) -> list[str]:
+        encoder = self.options.model_name_or_path or str(HERE.parent / "hf_robustcse" / "assets" / "encoder")
+        return ["--model_name_or_path", os.path.relpath(encoder), "--pooling", str(self.study.train["pooler"])]
+
+    def _judge(self) -> list[Cell]:
+        models = [(UNTRAINED, self._base()), *(
+            (name, ["--model_name_or_path", str(folder)]) for name, folder in self._models(BUDGETS)
+        )]  # fmt: skip
+        found = []
+        for name, words in models:
+            result = self.folder / "judged" / f"{name}.json"
+            words = ["run_eval.py", *words, *self.study.judge, *self._data(), "--output_json", str(result)]
+            found.append(Cell(f"judge-{name}", tuple(words)))
+        for budget in BUDGETS:
+            for system in self.study.systems:
+                there = all((self.model(budget, s, seed) / "results.json").is_file()
+                            for s in (self.first, system) for seed in self.study.seeds)  # fmt: skip
+                if system == self.first or not there:
+                    continue
+                result = self.folder / "compared" / f"{budget}-{system}.json"
+                sides = [str(self.model(budget, s, 0).parent) for s in (self.first, system)]
+                words = [
+                    "run_eval.py",
+                    "--compare",
+                    *sides,
+                    "--tasks",
+                    "sts",
+                    *self._data(),
+                    "--output_json",
+                    str(result),
+                ]
+                found.append(Cell(f"compare-{budget}-{system}", tuple(words)))
+        return found
+
+    def _attack(self) -> list[Cell]:
+        found = []
+        for attack, options in self.study.attacks.items():
+            for name, folder in self._models(["steps"]):
+                place = self.folder / "attacked" / attack / name
+                given = [word.replace("{data_dir}", self.data_dir) for word in [*options, *self.study.attack_resources]]
+                words = ["run_attack.py", "--model_name_or_path", str(folder), *given, *self._data(), "--output_dir",
+                         str(place)]  # fmt: skip
+                found.append(Cell(f"attack-{attack}-{name}", tuple(words)))
+        return found
+
+    def done(self, name: str) -> Path:
+        """The file that says that a cell is finished: its words, its seconds, and `stopped` if training was."""
+        return self.folder / "done" / f"{name}.json"
+
+    def _finished(self, cell: Cell) -> bool:
+        path = self.done(cell.name)
+        if not path.is_file():
+            return False
+        if read_json(path)["words"] != list(cell.words):
+            raise UserError(f"{cell.name} was finished with other options: take away {path}, or name another folder")
+        return True
+
+    def run(self, stage: str, deadline: float) -> tuple[list[str], int]:
+        """Run the cells of a stage that are not finished, `--jobs` at a time.
+
+        Args:
+            stage: one of `STAGES`.
+            deadline: no cell is started after it, in seconds of the monotonic clock.
+
+        Returns:
+            A line for each that failed, and how many were not started.
+
+        Raises:
+            UserError: if an earlier stage is not finished, or a cell was finished with other options.
+        """
+        todo = [[cell for cell in cells if not self._finished(cell)] for cells in self.cells(stage)]
+        with (
+            tqdm(total=sum(map(len, todo)), desc=stage, unit=" cells", disable=None) as bar,
+            concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool,
+        ):
+
+            def one(cell: Cell) -> str | bool | None:
+                """None, the line of a failure, or False if it was too late."""
+                if time.monotonic() > deadline:
+                    return False
+                failed = self._start(cell)
+                bar.update()
+                return f"{cell.name}: {failed}" if failed else None
+
+            said = [line for cells in todo for line in list(pool.map(one, cells))]
+        return [line for line in said if line], said.count(False)
+
+    def _start(self, cell: Cell) -> str | None:
+        """Run a cell; what went wrong, if it failed."""
+        log = self.folder / "logs" / f"{cell.name}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        here = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(HERE.parent), *filter(None, [os.getenv("PYTHONPATH")])]),
+        }
+        if self.options.jobs > 1:
+            here["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // self.options.jobs))
+        words = [sys.executable, os.path.relpath(EXAMPLES / cell.words[0]), *cell.words[1:]]
+        if "--output_json" in words:
+            Path(words[words.index("--output_json") + 1]).parent.mkdir(parents=True, exist_ok=True)
+        elif (Path(words[words.index("--output_dir") + 1]) / "manifest.json").is_file():
+            words += ["--resume_from_checkpoint", "last"]
+        started = time.perf_counter()
+        with log.open("w", encoding="utf-8") as output:
+            done = subprocess.run(words, stdout=output, stderr=subprocess.STDOUT, env=here)
+        lines = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+        record = {"words": list(cell.words), "seconds": round(time.perf_counter() - started, 1)}
+        if done.returncode and last.startswith("stopped: "):
+            record["stopped"] = last  # an outcome: the same settings would stop again
+        elif done.returncode:
+            return f"{last[:300]} (exit code {done.returncode}; {log})"
+        write_json(self.done(cell.name), record)
+        return None
+
+
+STS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STSB", "SICKR")
+TRANSFER = ("MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC")
+METRICS = {
+    "dev": "dev",
+    "STS": "STS",
+    "transfer": "transfer",
+    "typos": "STS-B, typos",
+    "synonyms": "STS-B, synonyms",
+    "checklist": "CheckList",
+    "alignment": "alignment",
+    "uniformity": "uniformity",
+}
+"""A figure of a model -> its name in the tables."""
+
+
+def figures(judged: dict[str, Any]) -> dict[str, float]:
+    """The figures of a model from what run_eval.py wrote: every task's, and the means of the tasks at hand."""
+    tasks = judged["tasks"]
+    found = {name: tasks[name]["spearman"] for name in STS if name in tasks}
+    found |= {name: tasks[name]["accuracy"] for name in TRANSFER if name in tasks}
+    for mean, names in (("STS", STS), ("transfer", TRANSFER)):
+        if values := [found[name] for name in names if name in found]:
+            found[mean] = statistics.fmean(values)
+    if "geometry" in tasks:
+        found |= {name: tasks["geometry"][name] for name in ("alignment", "uniformity")}
+    return found
+
+
+def spread_over_seeds(rows: Sequence[dict[str, float]]) -> dict[str, dict[str, float | None]]:
+    """Mean, sample standard deviation (None for one) and number of each figure that all rows have."""
+    names = [name for name in rows[0] if all(name in row for row in rows)]
+    return {
+        name: {
+            "mean": statistics.fmean(row[name] for row in rows),
+            "std": statistics.stdev(row[name] for row in rows) if len(rows) > 1 else None,
+            "n": len(rows),
+        }
+        for name in names
+    }
+
+
+def collect(work: Work) -> dict[str, Any]:
+    """What is finished of a study: trials, models, figures of every seed, their spread, verdicts, attacks, hours.
+
+    Raises:
+        UserError: if nothing is judged yet.
+    """
+    study, folder = work.study, work.folder
+    done = {path.stem: read_json(path) for path in sorted((folder / "done").glob("*.json"))}
+    trials = {
+        system: [
+            {"options": declared["trials"][number], "dev": score,
+             "seconds": done[f"trials-{system}-{number}"]["seconds"],
+             "command": shlex.join(done[f"trials-{system}-{number}"]["words"]),
+             "stopped": done[f"trials-{system}-{number}"].get("stopped")}
+            for number, score in enumerate(work.dev_scores(system))
+        ]
+        for system, declared in study.systems.items()
+    }  # fmt: skip
+    models: dict[str, dict[str, dict[str, Any]]] = {budget: {} for budget in BUDGETS}
+    for budget in BUDGETS:
+        for system in study.systems:
+            for seed in study.seeds:
+                of = "steps" if system == work.first else budget
+                path = folder / "judged" / f"{of}-{system}-{seed}.json"
+                if not path.is_file():
+                    continue
+                trained = read_json(work.model(budget, system, seed) / "results.json")
+                row = {"dev": trained["tasks"][study.dev]["spearman"], **figures(read_json(path))}
+                models[budget].setdefault(system, {})[str(seed)] = {
+                    "figures": row, "steps": trained["training"]["steps"], "seconds": trained["training"]["seconds"],
+                    "command": trained["command"],
+                }  # fmt: skip
+    untrained = folder / "judged" / f"{UNTRAINED}.json"
+    if not untrained.is_file():
+        raise UserError(f"nothing is judged in {folder}: run the stage judge first")
+    compared = {
+        budget: {
+            system: {key: record[key] for key in ("tasks", "mean", "command")}
+            for system in study.systems
+            if (path := folder / "compared" / f"{budget}-{system}.json").is_file()
+            for record in [read_json(path)]
+        }
+        for budget in BUDGETS
+    }
+    return {
+        "about": study.about,
+        "study": dataclasses.asdict(study),
+        "command": shlex.join(["python", "-m", "benchmarks.study", *sys.argv[1:]]),
+        **{key: value for key, value in machine().items() if key != "command"},
+        "hours": round(sum(record["seconds"] for record in done.values()) / 3600, 2),
+        "trials": trials,
+        "chosen": {system: work.chosen(system) for system in study.systems},
+        "untrained": figures(read_json(untrained)),
+        "models": models,
+        "summary": {
+            budget: {
+                system: spread_over_seeds([row["figures"] for row in rows.values()]) for system, rows in found.items()
+            }
+            for budget, found in models.items()
+        },
+        "compared": compared,
+        "attacked": attacked(work),
+    }
+
+
+def attacked(work: Work) -> dict[str, Any]:
+    """Success of the attacks: attack set -> system -> recipe -> counts over the seeds, and the rate of their sums."""
+    found: dict[str, Any] = {}
+    for name in work.study.attacks:
+        for system in work.study.systems:
+            for seed in work.study.seeds:
+                path = work.folder / "attacked" / name / f"steps-{system}-{seed}" / "results.json"
+                if not work.done(f"attack-{name}-steps-{system}-{seed}").is_file():
+                    continue
+                for recipes in read_json(path)["attacks"].values():
+                    for recipe, counts in recipes.items():
+                        sums = found.setdefault(name, {}).setdefault(system, {}).setdefault(recipe, Counter())
+                        sums.update({key: counts[key] for key in ("attempted", "succeeded", "skipped")}, seeds=1)
+    for systems in found.values():
+        for recipes in systems.values():
+            for recipe, sums in recipes.items():
+                recipes[recipe] = {**sums, "success_rate": 100 * sums["succeeded"] / max(1, sums["attempted"])}
+            recipes["all"] = {key: sum(r[key] for r in recipes.values()) for key in ("attempted", "succeeded")}
+            recipes["all"]["success_rate"] = 100 * recipes["all"]["succeeded"] / max(1, recipes["all"]["attempted"])
+    return found
+
+
+def tables(record: dict[str, Any]) -> str:
+    """The tables of docs/results.md, as Markdown, from what `collect` found."""
+    lines = []
+    for budget, title in (("steps", "equal steps"), ("seconds", "equal seconds")):
+        summary = record["summary"][budget]
+        if not summary:
+            continue
+        names = [name for name in METRICS if any(name in row for row in summary.values())]
+        lines += [
+            f"| {title} | " + " | ".join(METRICS[name] for name in names) + " | STS, paired | steps | seeds |",
+            "|---" * (len(names) + 4) + "|",
+        ]
+        if budget == "steps":
+            cells = [f"{record['untrained'][name]:.2f}" if name in record["untrained"] else "" for name in names]
+            lines.append(f"| {UNTRAINED} | " + " | ".join(cells) + " | | 0 | |")
+        for system, row in summary.items():
+            cells = [_cell(row.get(name)) for name in names]
+            said = record["compared"][budget].get(system, {}).get("mean")
+            seeds = record["models"][budget][system]
+            steps = next(iter(seeds.values()))["steps"]
+            lines.append(f"| `{system}` | {' | '.join(cells)} | {_verdict(said)} | {steps} | {len(seeds)} |")
+        lines.append("")
+    for attack, systems in record["attacked"].items():
+        recipes = list(next(iter(systems.values())))
+        lines += [f"| {attack} | " + " | ".join(recipes) + " | attempted | seeds |", "|---" * (len(recipes) + 3) + "|"]
+        for system, row in systems.items():
+            rates = [f"{row[recipe]['success_rate']:.1f}" for recipe in recipes]
+            seeds = max(value.get("seeds", 0) for value in row.values())
+            lines.append(f"| `{system}` | {' | '.join(rates)} | {row['all']['attempted']} | {seeds} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _cell(value: dict[str, Any] | None) -> str:
+    if value is None:
+        return ""
+    return f"{value['mean']:.2f}" if value["std"] is None else f"{value['mean']:.2f} ± {value['std']:.2f}"
+
+
+def _verdict(mean: dict[str, Any] | None) -> str:
+    if mean is None:
+        return ""
+    said = {"B is better": "better", "A is better": "worse"}.get(mean["verdict"], "no difference")
+    return f"{mean['difference']:+.2f} ({mean['low']:+.2f} to {mean['high']:+.2f}), {said}"
+
+
+@command
+def main() -> None:
+    parser = Parser(prog="python -m benchmarks.study", description=__doc__, allow_abbrev=False,
+                    formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser.add_argument("study", type=Path, help="YAML file, see benchmarks/study_embedded.yaml")
+    parser.add_argument("--output_dir", type=Path, required=True, help="where everything goes")
+    parser.add_argument("--model_name_or_path", help="encoder (default: the embedded one)")
+    parser.add_argument("--train_file", help="corpus (default: the embedded one)")
+    parser.add_argument("--data_dir", help="folder with sts/, transfer/, attack/ and so on (default: the Hub)")
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=list(STAGES), help="these alone")
+    parser.add_argument("--jobs", type=int, default=1, help="cells at a time (default %(default)s)")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="start no cell after so many")
+    parser.add_argument("--collect", type=Path, metavar="FILE", help="write what is finished, print tables, and stop")
+    options = parser.parse_args()
+    at_least(1, options, "jobs")
+    check_output(options, "collect")
+    work = Work(read_study(options.study), options)
+    if options.collect:
+        record = collect(work)
+        write_json(options.collect, record)
+        print(tables(record))
+        return
+    deadline = time.monotonic() + 60 * options.minutes
+    for stage in options.stages:
+        failed, left = work.run(stage, deadline)
+        for line in failed:
+            print(line, file=sys.stderr)
+        if failed or left:
+            raise TrainingStopped(f"{len(failed)} cells of {stage} failed, {left} are left: the same command goes on")
+    print("finished; for the figures add --collect FILE.json to the command")
+
+
+if __name__ == "__main__":
+    main()
