@@ -57,10 +57,19 @@ class ModelArguments:
         default="dropout",
         metadata={
             "help": "What makes the positive of a sentence: dropout, shuffle, feature-cutoff, token-cutoff or "
-            "span-cutoff (dropout applies in any case)."
+            "span-cutoff, or, in the text, typos or synonyms (dropout applies in any case)."
         },
     )
-    augmentation_rate: float = field(default=0.15, metadata={"help": "The part that a cutoff takes away."})
+    augmentation_rate: float = field(
+        default=0.15,
+        metadata={"help": "The part that a cutoff takes away, or of the words that typos or synonyms change."},
+    )
+    augmentation_wordlist: str | None = field(
+        default=None,
+        metadata={
+            "help": "With --augmentation synonyms: file with tab-separated synonyms on each line (default: WordNet)."
+        },
+    )
     dropout: float | None = field(
         default=None, metadata={"help": "Set every dropout of the encoder (default: as its configuration says)."}
     )

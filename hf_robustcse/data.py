@@ -270,6 +270,7 @@ def tokenize_corpus(
     max_length: int,
     num_proc: int | None = None,
     keep_text: bool = False,
+    augmentation: Callable[[str], str] | None = None,
 ) -> datasets.Dataset | datasets.IterableDataset:
     """Tokenise every sentence once, with special tokens, cut at `max_length`.
 
@@ -282,15 +283,18 @@ def tokenize_corpus(
         max_length: most tokens of a sentence, special tokens included.
         num_proc: processes to use; ignored when streaming. Fast tokenizers use all cores without.
         keep_text: keep the sentences themselves, for methods that read them.
+        augmentation: makes the positive of each sentence, see `TextAugmentation`; None: there is none.
 
     Returns:
         A data set with the columns `input_ids` (V lists of ids), `text_hash` (V integers, see `text_hash`) and
-        `length` (tokens of the longest view), V being `corpus.views`; with `keep_text` also the texts.
+        `length` (tokens of the longest view), V being `corpus.views`, or 2 with an `augmentation`; with `keep_text`
+        also the texts of the corpus.
 
     Raises:
-        UserError: if the tokenizer has no padding token, `max_length` leaves no room for a word, or a sentence gives
-            no token at all.
+        UserError: if the tokenizer has no padding token, `max_length` leaves no room for a word, a sentence gives no
+            token at all, or there are positives both in the corpus and made.
     """
+    check_augmentable(corpus, augmentation)
     _pad_token_id(tokenizer)
     special = tokenizer.num_special_tokens_to_add()
     if max_length <= special:
@@ -299,7 +303,7 @@ def tokenize_corpus(
     options: dict[str, Any] = {
         "batched": True,
         "remove_columns": [] if keep_text else list(VIEWS[: corpus.views]),
-        "fn_kwargs": {"tokenizer": tokenizer, "max_length": max_length},
+        "fn_kwargs": {"tokenizer": tokenizer, "max_length": max_length, "augmentation": augmentation},
         "features": datasets.Features(
             kept
             | {
@@ -313,6 +317,18 @@ def tokenize_corpus(
         # The result of a data set that has no file stays in memory; it takes about 150 bytes a sentence.
         options |= {"num_proc": num_proc, "load_from_cache_file": False, "desc": "tokenising"}
     return corpus.dataset.map(tokenize_batch, **options)
+
+
+def check_augmentable(corpus: Corpus, augmentation: Callable[[str], str] | None) -> None:
+    """Refuse to make positives for a corpus that brings its own.
+
+    Raises:
+        UserError: if both are there.
+    """
+    if augmentation is not None and corpus.views > 1:
+        raise UserError(
+            f"{corpus.source} brings its own positives: leave the augmentation out, or name one column of text"
+        )
 
 
 class ContrastiveCollator:
@@ -879,18 +895,23 @@ def _pad_token_id(tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 def tokenize_batch(
-    batch: dict[str, list[str]], tokenizer: PreTrainedTokenizerBase, max_length: int
+    batch: dict[str, list[str]],
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+    augmentation: Callable[[str], str] | None = None,
 ) -> dict[str, list[Any]]:
     """The columns that `tokenize_corpus` adds, for the columns of texts in `batch`."""
-    names = [name for name in VIEWS if name in batch]
-    texts = [text for row in zip(*(batch[name] for name in names), strict=True) for text in row]
+    columns = [batch[name] for name in VIEWS if name in batch]
+    if augmentation is not None:
+        columns.append([augmentation(text) for text in columns[0]])
+    texts = [text for row in zip(*columns, strict=True) for text in row]
     ids = tokenizer(
         texts, truncation=True, max_length=max_length, return_attention_mask=False, return_token_type_ids=False
     )["input_ids"]
     for text, tokens in zip(texts, ids, strict=True):
         if not tokens:
             raise UserError(f"the tokenizer turns {text[:40]!r} into no token; remove that sentence from the corpus")
-    views = len(names)
+    views = len(columns)
     rows = [ids[start : start + views] for start in range(0, len(ids), views)]
     hashes = [text_hash(text) for text in texts]
     return {

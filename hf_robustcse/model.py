@@ -19,6 +19,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, PretrainedConfig,
 from transformers.utils import ModelOutput, logging
 
 from hf_robustcse import layout
+from hf_robustcse.augmentation import TEXT_AUGMENTATIONS, check_rate
 from hf_robustcse.chunks import in_chunks
 from hf_robustcse.encoder import SentenceEncoder, load_backbone
 from hf_robustcse.errors import UserError
@@ -44,8 +45,10 @@ class RobustCSEConfig(PretrainedConfig):
         head: none, tanh or mlp; ``auto`` takes the method's own.
         keep_head: whether the head is part of the sentence embedding, or only of training.
         temperature: of every softmax over similarities, above 0.
-        augmentation: what makes the positive of an unlabelled sentence differ from it, see `perturb.augment`.
-        augmentation_rate: the part that a cutoff takes away, in [0, 1).
+        augmentation: what makes the positive of an unlabelled sentence differ from it, see `perturb.augment` and
+            `augmentation.TextAugmentation`; ``typos`` and ``synonyms`` are made where the corpus is tokenised.
+        augmentation_rate: the part that a cutoff takes away, in [0, 1), or of the words that typos or synonyms change,
+            in (0, 1].
 
     Raises:
         UserError: for a value that is none of these.
@@ -76,7 +79,8 @@ class RobustCSEConfig(PretrainedConfig):
         self.augmentation = augmentation
         self.augmentation_rate = augmentation_rate
         for option, value, choices in (
-            ("pooler", pooler, POOLERS), ("head", self.head, HEADS), ("augmentation", augmentation, AUGMENTATIONS),
+            ("pooler", pooler, POOLERS), ("head", self.head, HEADS),
+            ("augmentation", augmentation, AUGMENTATIONS + TEXT_AUGMENTATIONS),
         ):  # fmt: skip
             if value not in choices:
                 raise UserError(f"--{option} must be one of {', '.join(choices)}, not {value!r}")
@@ -88,7 +92,9 @@ class RobustCSEConfig(PretrainedConfig):
                 raise UserError(f"--{option} cannot be {value!r}")
         if not 0 < temperature < math.inf:
             raise UserError(f"--temperature must be above 0, not {temperature}")
-        if not 0 <= augmentation_rate < 1:
+        if augmentation in TEXT_AUGMENTATIONS:
+            check_rate(augmentation, augmentation_rate)
+        elif not 0 <= augmentation_rate < 1:
             raise UserError(f"--augmentation_rate must be at least 0 and below 1, not {augmentation_rate}")
         super().__init__(**kwargs)
 
@@ -377,10 +383,18 @@ class RobustCSEModel(PreTrainedModel):
 
         Returns:
             ``loss``, a scalar, and each of its terms by name.
+
+        Raises:
+            UserError: if the positives are to be made in the text and were not.
         """
         if input_ids.dim() == 2:
             input_ids, attention_mask = input_ids.unsqueeze(1), attention_mask.unsqueeze(1)
         count, views = input_ids.shape[:2]
+        if views == 1 and self.config.augmentation in TEXT_AUGMENTATIONS:
+            raise UserError(
+                f"the positives with {self.config.augmentation} are missing: tokenize_corpus(..., augmentation="
+                f"TextAugmentation({self.config.augmentation!r}, ...)) makes them"
+            )
         ids, masks = input_ids.transpose(0, 1), attention_mask.transpose(0, 1)
         words = words_of(self.tokenizer, input_ids[:, 0], attention_mask[:, 0])
         doubled = views == 1 and self.method.paired

@@ -27,6 +27,7 @@ from transformers import TrainingArguments, set_seed
 from hf_robustcse import publish
 from hf_robustcse.arguments import DEV_METRICS, EMBEDDED_CORPUS, EMBEDDED_ENCODER, Arguments, DataArguments
 from hf_robustcse.arguments import parse_arguments as parse_arguments
+from hf_robustcse.augmentation import TEXT_AUGMENTATIONS, TextAugmentation, check_word_list
 from hf_robustcse.data import ContrastiveCollator, Corpus, load_corpus, tokenize_corpus
 from hf_robustcse.distributed import say, world_size
 from hf_robustcse.errors import UserError
@@ -455,6 +456,16 @@ def _load_model(arguments: Arguments, corpus: Corpus) -> RobustCSEModel:
     return model
 
 
+def _text_augmentation(arguments: Arguments) -> TextAugmentation | None:
+    m = arguments.model
+    check_word_list(m.augmentation, m.augmentation_wordlist)
+    if m.augmentation not in TEXT_AUGMENTATIONS:
+        return None
+    return TextAugmentation(
+        m.augmentation, rate=m.augmentation_rate, seed=arguments.training.seed, word_list=m.augmentation_wordlist
+    )
+
+
 def has_dropout(model: RobustCSEModel) -> bool:
     """Whether two passes in training mode differ; leaves the random state as it was."""
     ids = torch.arange(8).remainder(model.encoder.backbone.get_input_embeddings().num_embeddings).view(1, 8)
@@ -539,6 +550,7 @@ def _manifest(
             "temperature": model.config.temperature,
             "augmentation": model.config.augmentation,
             "augmentation_rate": model.config.augmentation_rate,
+            "augmentation_wordlist": arguments.model.augmentation_wordlist,
             "corpus_sha256": corpus.report.sha256 if corpus.report else None,
             "max_train_samples": arguments.data.max_train_samples,
             "dev_holdout": arguments.data.dev_holdout,
@@ -668,16 +680,16 @@ def _trainer(arguments: Arguments, corpus: Corpus, dev: dict[str, StsData | DevT
 def _train_data(
     arguments: Arguments, corpus: Corpus, model: RobustCSEModel, collator: ContrastiveCollator
 ) -> datasets.Dataset | TextStream:
-    training, data = arguments.training, arguments.data
+    training, data, augmentation = arguments.training, arguments.data, _text_augmentation(arguments)
     if not data.streaming:
         workers, reads = data.preprocessing_num_workers, model.method.needs_text
-        return tokenize_corpus(corpus, model.tokenizer, data.max_seq_length, workers, reads)
+        return tokenize_corpus(corpus, model.tokenizer, data.max_seq_length, workers, reads, augmentation)
     if not training.dataloader_num_workers:
         say("note: each step waits for its batch to be read; --dataloader_num_workers 2 reads beside the training")
     return TextStream(
         corpus, model.tokenizer, collator, max_length=data.max_seq_length,
         batch_size=training.per_device_train_batch_size, shuffle_buffer=data.shuffle_buffer,
-        seed=training.seed if training.data_seed is None else training.data_seed,
+        seed=training.seed if training.data_seed is None else training.data_seed, augmentation=augmentation,
     )  # fmt: skip
 
 

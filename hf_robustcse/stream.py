@@ -27,7 +27,15 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from transformers import PreTrainedTokenizerBase
 
-from hf_robustcse.data import VIEWS, ContrastiveCollator, Corpus, Place, read_chunks, tokenize_batch
+from hf_robustcse.data import (
+    VIEWS,
+    ContrastiveCollator,
+    Corpus,
+    Place,
+    check_augmentable,
+    read_chunks,
+    tokenize_batch,
+)
 from hf_robustcse.distributed import rank, world_size
 from hf_robustcse.errors import UserError
 
@@ -48,9 +56,11 @@ class TextStream(IterableDataset):
         batch_size: sentences of a batch, on each process.
         shuffle_buffer: rows that are shuffled together, in memory in every worker; 0 keeps the order of the files.
         seed: of the order.
+        augmentation: as in `tokenize_corpus`.
 
     Raises:
-        UserError: if the corpus was not loaded for streaming, or for a shuffle buffer below 0.
+        UserError: if the corpus was not loaded for streaming, for a shuffle buffer below 0, or for an augmentation of
+            a corpus that brings its own positives.
     """
 
     def __init__(
@@ -63,13 +73,15 @@ class TextStream(IterableDataset):
         batch_size: int,
         shuffle_buffer: int = 100_000,
         seed: int = 42,
+        augmentation: Callable[[str], str] | None = None,
     ) -> None:
+        check_augmentable(corpus, augmentation)
         if corpus.report is not None:
             raise UserError("the corpus is in memory: load_corpus(..., streaming=True) streams it")
         if shuffle_buffer < 0:
             raise UserError(f"--shuffle_buffer must be at least 0, not {shuffle_buffer}")
         self.corpus, self.tokenizer, self.collator = corpus, tokenizer, collator
-        self.max_length, self.batch_size = max_length, batch_size
+        self.max_length, self.batch_size, self.augmentation = max_length, batch_size, augmentation
         self.shuffle_buffer, self.seed = shuffle_buffer, seed
         self.processes, self.process = world_size(), rank()  # a worker does not know them
         self._position: dict[str, Any] | None = None
@@ -121,7 +133,7 @@ class TextStream(IterableDataset):
 
     def _batch(self, rows: list[tuple[str, ...]]) -> dict[str, Any]:
         texts = {name: list(column) for name, column in zip(VIEWS, zip(*rows, strict=True), strict=False)}
-        columns = texts | tokenize_batch(texts, self.tokenizer, self.max_length)
+        columns = texts | tokenize_batch(texts, self.tokenizer, self.max_length, self.augmentation)
         return self.collator([dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)])
 
     def steps(self) -> Iterator[tuple[list[tuple[str, ...]], dict[str, Any]]]:

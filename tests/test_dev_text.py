@@ -16,10 +16,10 @@ from hf_robustcse.data import load_corpus
 from hf_robustcse.errors import TrainingStopped, UserError
 from hf_robustcse.evaluation import dev_text
 from hf_robustcse.evaluation.dev_text import evaluate_dev_text, hold_out, load_dev_text
-from hf_robustcse.evaluation.noise import add_typos
 from hf_robustcse.evaluation.sts import StsData
 from hf_robustcse.model import RobustCSEModel
 from hf_robustcse.runs import parse_arguments, run
+from hf_robustcse.typos import add_typos
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "hf_robustcse"
 ROOMS = [
     "errors", "files", "chunks", "functional", "distributed", "modules", "perturb", "packing", "encoder", "mlm",
-    "synonyms", "layout", "chunks", "methods", "losses", "data", "stream", "evaluation", "attacks", "report", "cards",
-    "publish", "model", "sentence_transformer", "arguments", "trainer", "runs", "ablation", "finetune", "attack_runs",
-    "prefetch", "deploy", "convert", "demo", "quick_help", "cli",
+    "synonyms", "typos", "augmentation", "layout", "chunks", "methods", "losses", "data", "stream", "evaluation",
+    "attacks", "report", "cards", "publish", "model", "sentence_transformer", "arguments", "trainer", "runs",
+    "ablation", "finetune", "attack_runs", "prefetch", "deploy", "convert", "demo", "quick_help", "cli",
 ]  # fmt: skip
 
 

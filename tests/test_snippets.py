@@ -42,6 +42,7 @@ SLOW = (
     "run_ablation.py vadv-lambda",
     "--seeds",
     "my-stack",
+    "my-typos",
     "my-large-batch",
     "run_unsup.py --method vadv$",
 )

@@ -314,6 +314,8 @@ def _training(checkpoint: Checkpoint) -> Raw | None:
     versions = mapping(checkpoint.results.get("library_versions")) or manifest.get("library_versions", {})
     selection = mapping(checkpoint.results.get("selection"))
     accumulated = identity.get("gradient_accumulation_steps")
+    augmentation = identity.get("augmentation", "dropout")
+    rate = f", rate {identity.get('augmentation_rate')}" if augmentation != "shuffle" else ""
     facts: list[tuple[str, Any]] = [
         ("corpus", _corpus(checkpoint) if corpus.get("source") else None),
         ("sha256 of the corpus", code(str(corpus["sha256"])[:16]) if corpus.get("sha256") else None),
@@ -324,6 +326,7 @@ def _training(checkpoint: Checkpoint) -> Raw | None:
         ("learning rate", identity.get("learning_rate")),
         ("schedule", arguments.get("lr_scheduler_type")),
         ("tokens of a sentence, training", length.get("training")),
+        ("augmentation", f"{augmentation}{rate}" if augmentation != "dropout" else None),
         ("temperature", identity.get("temperature") or checkpoint.config.get("temperature")),
         ("pooler", checkpoint.config["pooler"]),
         ("head in training", checkpoint.config.get("head")),

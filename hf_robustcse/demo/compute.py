@@ -20,8 +20,8 @@ from hf_robustcse.attacks.transformations import in_case_of
 from hf_robustcse.attacks.victims import PairSimilarity
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.embedders import Embedder
-from hf_robustcse.evaluation.noise import LEAST, add_typos
 from hf_robustcse.synonyms import Synonyms, load_wordnet, read_word_list
+from hf_robustcse.typos import LEAST, add_typos
 
 LONGEST = 500  # characters of a text
 MOST_EDITS = 20

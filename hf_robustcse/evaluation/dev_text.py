@@ -57,7 +57,7 @@ def load_dev_text(path: str | Path, *, noise: float = 0.2) -> DevText:
 
     Args:
         path: the file; of several columns the first is read.
-        noise: probability that a word gets a typo, above 0 and at most 1 (`noise.add_typos`).
+        noise: probability that a word gets a typo, above 0 and at most 1 (`typos.add_typos`).
 
     Raises:
         UserError: if it cannot be read, a noise out of range, or sentences that are too few or hold no words.

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hf_robustcse.errors import UserError
-from hf_robustcse.evaluation.noise import LEAST, swap_inside
 from hf_robustcse.evaluation.word_lists import (
     BIBLE,
     CITIES,
@@ -36,6 +35,7 @@ from hf_robustcse.evaluation.word_lists import (
     UNITS,
 )
 from hf_robustcse.synonyms import Synonyms
+from hf_robustcse.typos import LEAST, swap_inside
 
 OPERATORS: tuple[str, ...] = ("typos", "contractions", "names", "places", "numbers", "synonyms", "neutral")
 EVERYWHERE = ("typos", "neutral")

@@ -15,8 +15,8 @@ import numpy as np
 
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.geometry import uniformity, unit_rows
-from hf_robustcse.evaluation.noise import add_typos
 from hf_robustcse.evaluation.sts import Embeddings, Encode
+from hf_robustcse.typos import add_typos
 
 BATCH_SIZES = (8, 16, 32, 64, 128, 256, 512)
 NEGATIVES = 255  # of DCLR's figure: those of a batch of 256
@@ -54,7 +54,7 @@ def probe_text(
     Args:
         sentences: any; repetitions are dropped.
         source: where they are from.
-        noise: probability that a word gets a typo, above 0 and at most 1 (`noise.add_typos`).
+        noise: probability that a word gets a typo, above 0 and at most 1 (`typos.add_typos`).
         seed: of sample and typos.
         most: how many sentences to keep, None for `MAX_SENTENCES`; of more a random sample is taken.
 

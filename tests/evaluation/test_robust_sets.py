@@ -16,7 +16,6 @@ from datasets import ClassLabel, Dataset, Features, Value, load_from_disk
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation import robust_sets
 from hf_robustcse.evaluation.known_sets import KNOWN_SETS, find_known_set, group_invariance, load_known_robust_set
-from hf_robustcse.evaluation.noise import swap_inside
 from hf_robustcse.evaluation.operators import OPERATORS, perturb_row
 from hf_robustcse.evaluation.robust_sets import (
     invariance_rate,
@@ -34,6 +33,7 @@ from hf_robustcse.evaluation.word_lists import (
     OTHER_WORDS,
     SHORT_NAMES,
 )
+from hf_robustcse.typos import swap_inside
 
 SEEDS = range(25)
 SYNONYMS = {"huge": ["vast", "immense"], "car": ["automobile"], "old": ["aged"], "dog": ["hound"]}

@@ -45,7 +45,8 @@ def add_typos(text: str, *, rate: float, seed: int) -> str:
     draw = random.Random(f"{seed} {text}")  # a string seeds by its SHA-512
     parts = [_letters(run) if word else ["".join(run)] for word, run in groupby(text, _in_word)]
     lengths = [len(part) for part in parts]  # in letters; what is between words counts 1
-    words = [number for number, length in enumerate(lengths) if length >= (LEAST if max(lengths) >= LEAST else 2)]
+    least = LEAST if max(lengths, default=0) >= LEAST else 2
+    words = [number for number, length in enumerate(lengths) if length >= least]
     if not words or not rate:
         return text
     always = draw.choice(words)
@@ -75,13 +76,16 @@ def swap_inside(word: str, draw: random.Random) -> str:
 
 
 def _in_word(character: str) -> bool:
-    return unicodedata.category(character)[0] in "LM"
+    return character.isalpha() or unicodedata.category(character)[0] == "M"
 
 
 def _letters(run: Iterable[str]) -> list[str]:
     """The letters of a word, each with the marks behind it."""
+    word = "".join(run)
+    if word.isascii():
+        return list(word)
     letters: list[str] = []
-    for character in run:
+    for character in word:
         if letters and unicodedata.category(character)[0] == "M":
             letters[-1] += character
         else:

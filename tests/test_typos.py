@@ -10,7 +10,7 @@ import unicodedata
 import pytest
 
 from hf_robustcse.errors import UserError
-from hf_robustcse.evaluation.noise import NEIGHBOURS, add_typos
+from hf_robustcse.typos import NEIGHBOURS, add_typos
 
 TEXTS = [
     "A man is playing the guitar in Berlin, loudly: 12 songs!",
@@ -101,7 +101,7 @@ def test_the_rate_is_that_of_the_words() -> None:
 
 def test_the_same_in_every_process() -> None:
     call = f"ascii([add_typos(text, rate=0.5, seed=7) for text in {TEXTS!r}])"
-    code = f"from hf_robustcse.evaluation.noise import add_typos\nprint({call})"
+    code = f"from hf_robustcse.typos import add_typos\nprint({call})"
     done = subprocess.run([sys.executable, "-X", "utf8", "-c", code], capture_output=True, text=True, check=True)
     here = [add_typos(text, rate=0.5, seed=7) for text in TEXTS]
     assert done.stdout.strip() == ascii(here)

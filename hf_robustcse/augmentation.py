@@ -1,0 +1,75 @@
+"""Positives made in the text: a sentence with typos, or with synonyms in place of some of its words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hf_robustcse.errors import UserError
+from hf_robustcse.synonyms import Synonyms, load_wordnet, read_word_list, replace_words
+from hf_robustcse.typos import add_typos
+
+TEXT_AUGMENTATIONS = ("typos", "synonyms")
+"""The kinds; those of `perturb.AUGMENTATIONS` change word embeddings instead."""
+
+
+class TextAugmentation:
+    """Makes x', the positive of an unlabelled sentence x.
+
+    x' is a function of the text and the seed alone: the same in every epoch, however many processes and workers there
+    are, and after a resume.
+
+    Args:
+        kind: ``typos`` or ``synonyms``.
+        rate: probability that a word is changed, above 0 and at most 1; of the words that can be, one is in any case.
+        seed: of the choice.
+        word_list: file of synonyms, see `synonyms.read_word_list`; None takes WordNet's.
+
+    Raises:
+        UserError: for another kind or rate, a word list without ``synonyms``, or one that cannot be read, or if there
+            is no WordNet.
+    """
+
+    def __init__(self, kind: str, *, rate: float = 0.15, seed: int = 42, word_list: str | None = None) -> None:
+        if kind not in TEXT_AUGMENTATIONS:
+            raise UserError(f"{kind!r} is made in no text: choose {' or '.join(TEXT_AUGMENTATIONS)}")
+        check_rate(kind, rate)
+        check_word_list(kind, word_list)
+        self.kind, self.rate, self.seed, self.word_list = kind, rate, seed, word_list
+        self._synonyms: Synonyms | None = self._load() if kind == "synonyms" else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the synonyms, which each worker reads itself."""
+        return {**self.__dict__, "_synonyms": None}
+
+    def _load(self) -> Synonyms:
+        if self.word_list is not None:
+            return read_word_list(self.word_list)
+        return load_wordnet(otherwise="name a list with --augmentation_wordlist")
+
+    def __call__(self, text: str) -> str:
+        """x' of x; x itself if it has no word that can be changed."""
+        if self.kind == "typos":
+            return add_typos(text, rate=self.rate, seed=self.seed)
+        if self._synonyms is None:
+            self._synonyms = self._load()
+        return replace_words(text, self._synonyms, rate=self.rate, seed=self.seed)
+
+
+def check_rate(kind: str, rate: float) -> None:
+    """Refuse a rate that changes nothing, or is no probability.
+
+    Raises:
+        UserError: naming the option.
+    """
+    if not 0 < rate <= 1:
+        raise UserError(f"--augmentation_rate must be above 0 and at most 1 for {kind}, not {rate}")
+
+
+def check_word_list(kind: str, word_list: str | None) -> None:
+    """Refuse a word list that nothing would read.
+
+    Raises:
+        UserError: naming the option.
+    """
+    if word_list is not None and kind != "synonyms":
+        raise UserError(f"--augmentation_wordlist belongs to --augmentation synonyms, not {kind}")
