@@ -1,0 +1,157 @@
+"""The study: what it runs from what is finished, and its tables, on results written by hand."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+import yaml
+
+from benchmarks import study
+from hf_robustcse.errors import UserError
+from hf_robustcse.files import write_json
+
+DECLARED = {
+    "about": "a test", "train": {"pooler": "cls", "learning_rate": 1e-3}, "dev": "stsb_dev", "trial_steps": 20,
+    "trial_seed": 9, "steps": 40, "seeds": [0, 1], "judge": ["--tasks", "sts"], "attack_resources": ["--pos_tagger", "none"],
+    "systems": {
+        "simcse": {"options": {"method": "simcse"}, "trials": [{}, {"learning_rate": 2e-3}]},
+        "dclr": {"options": {"method": "dclr", "dclr_complement": "{first}"}, "trials": [{}, {"dclr_k": 2.0}]},
+    },
+    "attacks": {"MR": ["--task", "MR"]},
+}  # fmt: skip
+
+
+ONE = {"options": {"method": "simcse"}, "trials": [{}]}
+
+
+@pytest.fixture
+def make(tmp_path):
+    def make(**changes):
+        path = tmp_path / "study.yaml"
+        path.write_text(yaml.safe_dump({**DECLARED, **changes}, sort_keys=False))
+        options = argparse.Namespace(
+            output_dir=tmp_path / "out", train_file="corpus.txt", model_name_or_path=None, data_dir="data", jobs=1
+        )
+        return study.Work(study.read_study(path), options)
+
+    return make
+
+
+def finish(work, name, folder=None, *, dev=50.0, seconds=4.0, steps=40, **more):
+    cells = {cell.name: cell for stage in ("trials", "steps", "seconds") if stage == name.split("-")[0]
+             for group in work.cells(stage) for cell in group}  # fmt: skip
+    write_json(work.done(name), {"words": list(cells[name].words) if name in cells else [], "seconds": 2.0, **more})
+    if folder is not None:
+        record = {
+            "tasks": {"stsb_dev": {"spearman": dev}},
+            "training": {"seconds": seconds, "steps": steps},
+            "command": "x",
+        }
+        write_json(folder / "results.json", record)
+
+
+def finish_trials(work, scores):
+    for system, devs in scores.items():
+        for number, dev in enumerate(devs):
+            more = {"stopped": "stopped: collapsed"} if dev is None else {}
+            folder = None if dev is None else work.trial(system, number)
+            finish(work, f"trials-{system}-{number}", folder, dev=dev, **more)
+
+
+def value_of(cell, option):
+    return cell.words[cell.words.index(f"--{option}") + 1]
+
+
+def test_every_system_has_as_many_trials_and_the_first_ones_come_first(make):
+    first, others = make().cells("trials")
+    assert [cell.name for cell in first] == ["trials-simcse-0", "trials-simcse-1"]
+    assert [cell.name for cell in others] == ["trials-dclr-0", "trials-dclr-1"]
+    assert value_of(others[0], "dclr_complement").endswith("trials/simcse/0")
+    assert value_of(others[1], "dclr_k") == "2.0" and value_of(others[1], "max_steps") == "20"
+    assert value_of(first[1], "learning_rate") == "0.002"
+    assert {value_of(cell, "seed") for cell in first + others} == {"9"}
+
+
+def test_the_best_trial_is_trained_and_seconds_become_steps(make):
+    work = make()
+    with pytest.raises(UserError, match="trials-simcse-0 is not finished"):
+        work.cells("steps")
+    finish_trials(work, {"simcse": [50.0, 51.0], "dclr": [None, 40.0]})
+    assert (work.chosen("simcse"), work.chosen("dclr")) == (1, 1)
+    first, others = work.cells("steps")
+    assert [cell.name for cell in first] == ["steps-simcse-0", "steps-simcse-1"]
+    assert value_of(others[1], "dclr_complement").endswith("steps/simcse/seed-1")
+    with pytest.raises(UserError, match="simcse with seed 0 is not finished"):
+        work.cells("seconds")
+    for seed in (0, 1):
+        finish(work, f"steps-simcse-{seed}", work.model("steps", "simcse", seed), seconds=4.0)
+        finish(work, f"steps-dclr-{seed}", work.model("steps", "dclr", seed), seconds=10.0)
+    (cells,) = work.cells("seconds")
+    assert [(cell.name, value_of(cell, "max_steps")) for cell in cells] == [
+        ("seconds-dclr-0", "16"),
+        ("seconds-dclr-1", "16"),
+    ]
+    assert work.model("seconds", "simcse", 0) == work.model("steps", "simcse", 0)
+
+
+def test_what_is_finished_is_not_run_and_other_options_are_refused(make):
+    work = make()
+    finish_trials(work, {"simcse": [50.0, 51.0], "dclr": [41.0, 40.0]})
+    assert work.run("trials", float("inf")) == ([], 0)
+    with pytest.raises(UserError, match="trials-simcse-0 was finished with other options"):
+        make(trial_steps=30).run("trials", float("inf"))
+
+
+def test_too_late_and_failed_cells_are_told(make, monkeypatch):
+    work = make(train={"no_such_option": 1}, systems={"simcse": ONE})
+    assert work.run("trials", float("-inf")) == ([], 1)
+    failed, left = work.run("trials", float("inf"))
+    assert (len(failed), left) == (1, 0) and "unknown argument --no_such_option" in failed[0]
+    assert not list((work.folder).glob("done/*"))
+
+
+def test_figures_spread_and_tables(make):
+    work = make()
+    finish_trials(work, {"simcse": [50.0, 49.0], "dclr": [41.0, 42.0]})
+    write_json(work.folder / "judged" / "untrained.json", {"tasks": {"STSB": {"spearman": 30.0}}})
+    for system, scores in (("simcse", (50.0, 52.0)), ("dclr", (60.0, 61.0))):
+        for seed, score in enumerate(scores):
+            finish(work, f"steps-{system}-{seed}", work.model("steps", system, seed), dev=score + 1)
+            judged = {
+                "tasks": {"STSB": {"spearman": score}, "STS12": {"spearman": score - 10}, "MR": {"accuracy": 70.0}}
+            }
+            write_json(work.folder / "judged" / f"steps-{system}-{seed}.json", judged)
+            counts = {"attempted": 10, "succeeded": 5 + seed, "skipped": 1}
+            place = work.folder / "attacked" / "MR" / f"steps-{system}-{seed}" / "results.json"
+            write_json(place, {"attacks": {"MR": {"pwws": counts}}})
+            finish(work, f"attack-MR-steps-{system}-{seed}")
+    mean = {"difference": 9.5, "low": 8.0, "high": 11.0, "verdict": "B is better"}
+    write_json(work.folder / "compared" / "steps-dclr.json", {"tasks": {}, "mean": mean, "command": "x"})
+    record = study.collect(work)
+    assert record["chosen"] == {"simcse": 0, "dclr": 1}
+    assert record["summary"]["steps"]["dclr"]["STS"] == pytest.approx({"mean": 55.5, "std": 0.5**0.5, "n": 2})
+    assert record["attacked"]["MR"]["dclr"]["all"]["success_rate"] == pytest.approx(55.0)
+    shown = study.tables(record)
+    assert "| `dclr` | 61.50 ± 0.71 | 55.50 ± 0.71 | 70.00 ± 0.00 | +9.50 (+8.00 to +11.00), better | 40 | 2 |" in shown
+    assert "| `dclr` | 55.0 | 55.0 | 20 | 2 |" in shown
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"extra": 1}, "must have the entries"),
+        ({"trial_seed": 0}, "none that is the trials' own"),
+        ({"systems": {"a": {**ONE, "trials": [{}]}, "b": {**ONE, "trials": []}}}, "same number of trials"),
+        ({"systems": {"a": {"trials": [{}]}}}, "a must have options and trials"),
+    ],
+)  # fmt: skip
+def test_a_study_that_is_none(make, changes, said):
+    with pytest.raises(UserError, match=said):
+        make(**changes)
+
+
+def test_the_committed_study_is_one():
+    declared = study.read_study(Path(study.__file__).with_name("study_embedded.yaml"))
+    assert next(iter(declared.systems)) == "simcse" and len(declared.seeds) >= 3
