@@ -3,12 +3,17 @@
 A padded batch (N, L) becomes one row (1, T) of its T real tokens, with their positions. All in an encoder but the
 attention works on single tokens and does not see the difference. For the attention, a function registered with
 transformers under `NAME` puts queries, keys and values back into their places in (N, L); without a `Rows` it is SDPA.
+
+Where nothing but the first token of each sentence is read, the last layer runs on the first tokens alone: of the others
+it needs the keys and values.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
 NAME = "robustcse"
 _WORTH = 0.97
 """The largest share of real tokens that is packed: above it, the moving about costs what it saves."""
+_OF_TOKENS = ("input_ids", "inputs_embeds", "token_type_ids")
 _CLOSE, _CLOSE_HALF = 1e-2, 5e-2
 """How far the vectors of the probe may lie apart, relative to their largest number, in float32 (TF32 among it) and in
 half precision: what is wrong, such as positions, moves them by much more."""
@@ -67,6 +73,7 @@ class Rows:
         position: (T,) their columns.
         first: (N,) the number of each sentence's first token among the T.
         only_first: whether nothing but the first tokens is read of the last layer.
+        tokens: (1, T, d), in the last layer if it runs on the first tokens alone: what it would run on.
     """
 
     mask: Tensor
@@ -74,22 +81,34 @@ class Rows:
     position: Tensor
     first: Tensor
     only_first: bool = False
+    tokens: Tensor | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether there is no padding, so that nothing has to be moved."""
+        return len(self.index) == self.mask.numel()
 
     def take(self, x: Tensor) -> Tensor:
         """The real tokens (T, ...) of (N, L, ...)."""
-        return _Take.apply(x.flatten(0, 1), self.index)
+        return x.flatten(0, 1) if self.whole else _Take.apply(x.flatten(0, 1), self.index)
 
     def put(self, x: Tensor) -> Tensor:
         """(T, ...) back into (N, L, ...), 0 where there is padding."""
-        return _Put.apply(x, self.index, self.mask.numel()).unflatten(0, self.mask.shape)
+        rows = x if self.whole else _Put.apply(x, self.index, self.mask.numel())
+        return rows.unflatten(0, self.mask.shape)
 
 
-def find_rows(attention_mask: Tensor) -> Rows | None:
-    """The real tokens of a (N, L) mask, padding on the right; None where packing saves nothing."""
+def find_rows(attention_mask: Tensor, *, most: float = _WORTH) -> Rows | None:
+    """The real tokens of a (N, L) mask, padding on the right; None where packing saves nothing.
+
+    Args:
+        attention_mask: (N, L).
+        most: the largest share of real tokens that is packed, in [0, 1].
+    """
     mask = attention_mask.bool()
     lengths = mask.sum(dim=1)
     index = mask.flatten().nonzero().squeeze(1)
-    if len(index) > _WORTH * mask.numel() or not bool(lengths.all()):
+    if len(index) > most * mask.numel() or not bool(lengths.all()):
         return None
     return Rows(mask, index, index % mask.shape[1], lengths.cumsum(0) - lengths)
 
@@ -116,25 +135,33 @@ def attention(
         return sdpa(module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **kwargs)
     if kwargs.get("position_bias") is not None or kwargs.get("is_causal") or getattr(module, "is_causal", False):
         raise NotImplementedError("packing knows plain attention over the whole sentence")
-    q, k, v = (packing.put(x[0].transpose(0, 1)).transpose(1, 2) for x in (query, key, value))
-    keys = packing.mask[:, None, None, :]
+    query, key, value = (x[0].transpose(0, 1) for x in (query, key, value))  # (T, H, D)
+    if packing.tokens is None:
+        query = packing.put(query)
+    else:
+        query = query.unsqueeze(1)  # (N, 1, H, D)
+        key, value = (of(packing.tokens)[0].unflatten(-1, key.shape[1:]) for of in (module.key, module.value))
+    q, k, v = (x.transpose(1, 2) for x in (query, packing.put(key), packing.put(value)))
+    keys = None if packing.whole else packing.mask[:, None, None, :]
     if (window := kwargs.get("sliding_window")) is not None:
-        place = torch.arange(keys.shape[-1], device=keys.device)
+        place = torch.arange(k.shape[2], device=k.device)
         # As in transformers' modelling files: flash attention's window, which counts the token itself.
-        keys = keys & ((place[:, None] - place).abs() < window)
-    if dropout and q.device.type == "cpu" and key.shape[1] == query.shape[1]:
+        near = (place[: q.shape[2], None] - place).abs() < window
+        keys = near if keys is None else keys & near
+    if dropout and q.device.type == "cpu" and k.shape[1] == q.shape[1]:
         out = _attend(q, k, v, keys, q.shape[-1] ** -0.5 if scaling is None else scaling, dropout)
     else:
         out = sdpa(module, q, k, v, keys, scaling=scaling, dropout=dropout, is_causal=False)[0]
-    return packing.take(out)[None], None
+    return (packing.take(out)[None] if packing.tokens is None else out.transpose(0, 1)), None
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, scaling: float, p: float) -> Tensor:
+def _attend(q: Tensor, k: Tensor, v: Tensor, keys: Tensor | None, scaling: float, p: float) -> Tensor:
     """What SDPA does on a CPU when there is dropout, with faster dropout: (N, H, L, D) to (N, L, H, D)."""
     scores = (q * scaling) @ k.transpose(2, 3)
-    # A padded query may see no key within its window; nobody reads it, but its gradient must be a number.
-    weights = scores.masked_fill(~keys, torch.finfo(scores.dtype).min).softmax(dim=-1)
-    return (dropout(weights, p) @ v).transpose(1, 2)
+    if keys is not None:
+        # A padded query may see no key within its window; nobody reads it, but its gradient must be a number.
+        scores = scores.masked_fill(~keys, torch.finfo(scores.dtype).min)
+    return (dropout(scores.softmax(dim=-1), p) @ v).transpose(1, 2)
 
 
 def _register() -> None:
@@ -178,10 +205,13 @@ class Packer:
             return
         self._offset = offsets[distances.index(min(distances))]
         layers = getattr(getattr(backbone, "encoder", None), "layer", None)
-        if isinstance(layers, nn.ModuleList) and isinstance(getattr(layers[-1], "attention", None), nn.Module):
-            hook = layers[-1].attention.register_forward_hook(_keep_first, with_kwargs=True)
+        if isinstance(layers, nn.ModuleList):
+            hooks = [
+                layers[-1].register_forward_pre_hook(_keep_first, with_kwargs=True),
+                layers[-1].register_forward_hook(_as_sentences, with_kwargs=True),
+            ]
             self._skips = self._distance(backbone, self._offset, only_first=True) <= _close(backbone)
-            if not self._skips:
+            for hook in () if self._skips else hooks:
                 hook.remove()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -205,8 +235,8 @@ class Packer:
         try:
             with torch.autocast(weight.device.type, enabled=False):
                 wanted = backbone(inputs_embeds=embeds, attention_mask=mask).last_hidden_state
-                found = self._run(backbone, rows, offset, inputs_embeds=embeds).last_hidden_state[0]
-            wanted = wanted[:, 0] if only_first else rows.take(wanted)
+                found = self._run(backbone, rows, offset, inputs_embeds=embeds).last_hidden_state
+            wanted = wanted[:, :1] if only_first else rows.take(wanted)[None]
             if found.shape != wanted.shape:
                 return math.inf
             distance = float((found - wanted).abs().max() / wanted.abs().max())
@@ -219,14 +249,7 @@ class Packer:
 
     @staticmethod
     def _run(backbone: PreTrainedModel, rows: Rows, offset: int, **inputs: Any) -> Any:
-        name, x = next((n, x) for n, x in inputs.items() if n in ("input_ids", "inputs_embeds") and x is not None)
-        return backbone(
-            **{**inputs, name: rows.take(x)[None]},
-            position_ids=(rows.position + offset)[None],
-            # Of four dimensions: transformers then makes no mask of T x T.
-            attention_mask=rows.mask.new_ones(1, 1, 1, 1),
-            packing=rows,
-        )
+        return backbone(**_packed(rows, offset, inputs))
 
     def off(self) -> None:
         """Run every batch padded from now on."""
@@ -244,9 +267,12 @@ class Packer:
             attention_mask: (N, L), padding on the right.
             only_first: nothing but the first token of the last layer will be read.
         """
-        rows = find_rows(attention_mask) if self.packs else None
+        if not self.packs:
+            return None
+        only_first = only_first and self._skips
+        rows = find_rows(attention_mask, most=1.0 if only_first else _WORTH)
         if rows is not None:
-            rows.only_first = only_first and self._skips
+            rows.only_first = only_first
         return rows
 
     def __call__(self, backbone: PreTrainedModel, rows: Rows | None, attention_mask: Tensor, **inputs: Any) -> Any:
@@ -259,7 +285,7 @@ class Packer:
             **inputs: input_ids (N, L) or inputs_embeds (N, L, e), and options of the backbone.
 
         Returns:
-            With (N, L, d) token vectors; with `rows` (1, T, d), or (1, N, d) if they are read at the first token.
+            With (N, L, d) token vectors; with `rows` (1, T, d), or (N, 1, d) if they are read at the first token.
         """
         if rows is None:
             return backbone(attention_mask=attention_mask, **inputs)
@@ -317,9 +343,29 @@ class _Chosen(nn.Module):
         return output
 
 
-def _keep_first(module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
-    """After the attention of the last layer: go on with the first tokens alone."""
+def _packed(rows: Rows, offset: int, inputs: dict[str, Any]) -> dict[str, Any]:
+    """What a backbone is given, packed; without the attention mask."""
+    tokens = {name: rows.take(x)[None] for name, x in inputs.items() if name in _OF_TOKENS and x is not None}
+    return {
+        **inputs,
+        **tokens,
+        "position_ids": (rows.position + offset)[None],
+        # Of four dimensions: transformers then makes no mask of T x T.
+        "attention_mask": rows.mask.new_ones(1, 1, 1, 1),
+        "packing": rows,
+    }
+
+
+def _keep_first(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Before the last layer: go on with the first tokens (1, N, d) alone."""
     rows = kwargs.get("packing")
     if rows is None or not rows.only_first:
-        return output
-    return (_Take.apply(output[0][0], rows.first)[None], *output[1:])
+        return None
+    rows = dataclasses.replace(rows, tokens=args[0])
+    return (_Take.apply(args[0][0], rows.first)[None], *args[1:]), {**kwargs, "packing": rows}
+
+
+def _as_sentences(module: nn.Module, args: Any, kwargs: dict[str, Any], output: Tensor) -> Tensor:
+    """Behind the last layer: (N, 1, d), of which any head reads the first tokens."""
+    rows = kwargs.get("packing")
+    return output if rows is None or not rows.only_first else output.transpose(0, 1)
