@@ -294,19 +294,19 @@ class Packer:
             return backbone(attention_mask=attention_mask, **inputs)
         return self._run(backbone, rows, self._offset, **inputs)
 
-    def keep_first(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """As a forward pre-hook of the backbone: what it is given, packed, for (N, 1, d) vectors of the first tokens.
+    def keep_first(self, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What a backbone is given, packed, so that it gives (N, 1, d) vectors of the first tokens.
 
         What is not known here (positions of one's own, padding on the left) is left as it is.
         """
         given = {name: x for name, x in kwargs.items() if x is not None} | dict(zip(["input_ids"], args, strict=False))
         mask = given.pop("attention_mask", None)
         if len(args) > 1 or mask is None or mask.ndim != 2 or "input_ids" not in given or "position_ids" in given:
-            return None
+            return args, kwargs
         rows = self.find_rows(mask, only_first=True) if bool(mask[:, 0].all()) else None
         # RoBERTa gives no position to a padding token, even if a text names it.
         if rows is None or self._offset and bool((rows.take(given["input_ids"]) == self._config.pad_token_id).any()):
-            return None
+            return args, kwargs
         return (), _packed(rows, self._offset, given)
 
 
@@ -332,11 +332,21 @@ class FirstTokens:
         return self._short(features) if self._alone else self.answer(features)
 
     def _short(self, features: dict[str, Tensor]) -> Tensor:
-        hook = self.backbone.register_forward_pre_hook(packer_of(self.backbone).keep_first, with_kwargs=True)
+        backbone, packer, forward = self.backbone, packer_of(self.backbone), self.backbone.forward
+        own = "forward" in vars(backbone)  # some libraries put their own there
+
+        def packed(*args: Any, **kwargs: Any) -> Any:
+            args, kwargs = packer.keep_first(*args, **kwargs)
+            return forward(*args, **kwargs)
+
+        backbone.forward = packed  # no hook: sentence-transformers calls `forward` itself
         try:
             return self.answer(features)
         finally:
-            hook.remove()
+            if own:
+                backbone.forward = forward
+            else:
+                del backbone.forward
 
     @torch.no_grad()
     def _try(self) -> bool:

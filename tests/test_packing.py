@@ -14,6 +14,7 @@ from torch import nn
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification
 
 from hf_robustcse.encoder import ReplacedTokenDetector, SentenceEncoder, blind_backbone, load_backbone
+from hf_robustcse.evaluation.embedders import load_embedder
 from hf_robustcse.model import RobustCSEModel
 from hf_robustcse.modules import POOLERS, Dropout
 from hf_robustcse.packing import NAME, FirstTokens, Packer, find_rows, masked_logits, packer_of
@@ -286,6 +287,23 @@ def test_a_classifier_that_reads_first_tokens(tmp_path, family):
         assert torch.allclose(short(given), plain(**given).logits, atol=1e-12, rtol=1e-12)
     assert short._alone == (family in LAST_LAYER_SKIPS)
     assert model.state_dict().keys() == plain.state_dict().keys()
+
+
+@pytest.mark.parametrize("pooling", ["cls", "pooler", "mean", "first-last"])
+def test_an_embedder_that_reads_first_tokens(bert, pooling):
+    embedder = load_embedder(str(bert), pooling=pooling, device="cpu")
+    embedder.model.double()
+    seen = []
+    last = embedder.model[0].auto_model.encoder.layer[-1]
+    for lengths in ((9, 4, 6), (7, 7)):
+        given = features(*lengths)
+        with torch.inference_mode():
+            want = embedder.model(dict(given))["sentence_embedding"]
+            hook = last.attention.self.query.register_forward_hook(lambda m, args, out: seen.append(out.shape[:2]))
+            assert torch.allclose(embedder._answer(dict(given)), want, atol=1e-12, rtol=1e-12)
+            hook.remove()
+        assert (seen.pop() == (1, len(lengths))) == (pooling in ("cls", "pooler"))
+    assert "forward" not in vars(embedder.model[0].auto_model)
 
 
 def test_a_head_that_reads_all_tokens_gets_them(bert):
