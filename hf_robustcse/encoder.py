@@ -86,7 +86,7 @@ class SentenceEncoder(nn.Module):
         if rows is None:
             return self.pooler(tokens, attention_mask)
         if rows.only_first:
-            return tokens[0]
+            return tokens[:, 0]
         return self.pooler(rows.put(tokens[0]), attention_mask)
 
 

@@ -3,12 +3,16 @@
 A padded batch (N, L) becomes one row (1, T) of its T real tokens, with their positions. All in an encoder but the
 attention works on single tokens and does not see the difference. For the attention, a function registered with
 transformers under `NAME` puts queries, keys and values back into their places in (N, L); without a `Rows` it is SDPA.
+
+Where nothing but the first token of each sentence is read, the last layer runs on the first tokens alone: of the others
+it needs the keys and values.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 NAME = "robustcse"
 _WORTH = 0.97
 """The largest share of real tokens that is packed: above it, the moving about costs what it saves."""
+_OF_TOKENS = ("input_ids", "inputs_embeds", "token_type_ids")
 _CLOSE, _CLOSE_HALF = 1e-2, 5e-2
 """How far the vectors of the probe may lie apart, relative to their largest number, in float32 (TF32 among it) and in
 half precision: what is wrong, such as positions, moves them by much more."""
@@ -67,6 +72,7 @@ class Rows:
         position: (T,) their columns.
         first: (N,) the number of each sentence's first token among the T.
         only_first: whether nothing but the first tokens is read of the last layer.
+        tokens: (1, T, d), in the last layer if it runs on the first tokens alone: what it would run on.
     """
 
     mask: Tensor
@@ -74,22 +80,34 @@ class Rows:
     position: Tensor
     first: Tensor
     only_first: bool = False
+    tokens: Tensor | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether there is no padding, so that nothing has to be moved."""
+        return len(self.index) == self.mask.numel()
 
     def take(self, x: Tensor) -> Tensor:
         """The real tokens (T, ...) of (N, L, ...)."""
-        return _Take.apply(x.flatten(0, 1), self.index)
+        return x.flatten(0, 1) if self.whole else _Take.apply(x.flatten(0, 1), self.index)
 
     def put(self, x: Tensor) -> Tensor:
         """(T, ...) back into (N, L, ...), 0 where there is padding."""
-        return _Put.apply(x, self.index, self.mask.numel()).unflatten(0, self.mask.shape)
+        rows = x if self.whole else _Put.apply(x, self.index, self.mask.numel())
+        return rows.unflatten(0, self.mask.shape)
 
 
-def find_rows(attention_mask: Tensor) -> Rows | None:
-    """The real tokens of a (N, L) mask, padding on the right; None where packing saves nothing."""
+def find_rows(attention_mask: Tensor, *, most: float = _WORTH) -> Rows | None:
+    """The real tokens of a (N, L) mask, padding on the right; None where packing saves nothing.
+
+    Args:
+        attention_mask: (N, L).
+        most: the largest share of real tokens that is packed, in [0, 1].
+    """
     mask = attention_mask.bool()
     lengths = mask.sum(dim=1)
     index = mask.flatten().nonzero().squeeze(1)
-    if len(index) > _WORTH * mask.numel() or not bool(lengths.all()):
+    if len(index) > most * mask.numel() or not bool(lengths.all()):
         return None
     return Rows(mask, index, index % mask.shape[1], lengths.cumsum(0) - lengths)
 
@@ -116,25 +134,33 @@ def attention(
         return sdpa(module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **kwargs)
     if kwargs.get("position_bias") is not None or kwargs.get("is_causal") or getattr(module, "is_causal", False):
         raise NotImplementedError("packing knows plain attention over the whole sentence")
-    q, k, v = (packing.put(x[0].transpose(0, 1)).transpose(1, 2) for x in (query, key, value))
-    keys = packing.mask[:, None, None, :]
+    query, key, value = (x[0].transpose(0, 1) for x in (query, key, value))  # (T, H, D)
+    if packing.tokens is None:
+        query = packing.put(query)
+    else:
+        query = query.unsqueeze(1)  # (N, 1, H, D)
+        key, value = (of(packing.tokens)[0].unflatten(-1, key.shape[1:]) for of in (module.key, module.value))
+    q, k, v = (x.transpose(1, 2) for x in (query, packing.put(key), packing.put(value)))
+    keys = None if packing.whole else packing.mask[:, None, None, :]
     if (window := kwargs.get("sliding_window")) is not None:
-        place = torch.arange(keys.shape[-1], device=keys.device)
+        place = torch.arange(k.shape[2], device=k.device)
         # As in transformers' modelling files: flash attention's window, which counts the token itself.
-        keys = keys & ((place[:, None] - place).abs() < window)
-    if dropout and q.device.type == "cpu" and key.shape[1] == query.shape[1]:
+        near = (place[: q.shape[2], None] - place).abs() < window
+        keys = near if keys is None else keys & near
+    if dropout and q.device.type == "cpu" and k.shape[1] == q.shape[1]:
         out = _attend(q, k, v, keys, q.shape[-1] ** -0.5 if scaling is None else scaling, dropout)
     else:
         out = sdpa(module, q, k, v, keys, scaling=scaling, dropout=dropout, is_causal=False)[0]
-    return packing.take(out)[None], None
+    return (packing.take(out)[None] if packing.tokens is None else out.transpose(0, 1)), None
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, scaling: float, p: float) -> Tensor:
+def _attend(q: Tensor, k: Tensor, v: Tensor, keys: Tensor | None, scaling: float, p: float) -> Tensor:
     """What SDPA does on a CPU when there is dropout, with faster dropout: (N, H, L, D) to (N, L, H, D)."""
     scores = (q * scaling) @ k.transpose(2, 3)
-    # A padded query may see no key within its window; nobody reads it, but its gradient must be a number.
-    weights = scores.masked_fill(~keys, torch.finfo(scores.dtype).min).softmax(dim=-1)
-    return (dropout(weights, p) @ v).transpose(1, 2)
+    if keys is not None:
+        # A padded query may see no key within its window; nobody reads it, but its gradient must be a number.
+        scores = scores.masked_fill(~keys, torch.finfo(scores.dtype).min)
+    return (dropout(scores.softmax(dim=-1), p) @ v).transpose(1, 2)
 
 
 def _register() -> None:
@@ -178,10 +204,13 @@ class Packer:
             return
         self._offset = offsets[distances.index(min(distances))]
         layers = getattr(getattr(backbone, "encoder", None), "layer", None)
-        if isinstance(layers, nn.ModuleList) and isinstance(getattr(layers[-1], "attention", None), nn.Module):
-            hook = layers[-1].attention.register_forward_hook(_keep_first, with_kwargs=True)
+        if isinstance(layers, nn.ModuleList):
+            hooks = [
+                layers[-1].register_forward_pre_hook(_keep_first, with_kwargs=True),
+                layers[-1].register_forward_hook(_as_sentences, with_kwargs=True),
+            ]
             self._skips = self._distance(backbone, self._offset, only_first=True) <= _close(backbone)
-            if not self._skips:
+            for hook in () if self._skips else hooks:
                 hook.remove()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -192,21 +221,20 @@ class Packer:
     @torch.no_grad()
     def _distance(self, backbone: PreTrainedModel, offset: int, only_first: bool = False) -> float:
         """How far packed passes are from padded ones, relative to the largest number; infinity if they fail."""
-        weight = next(backbone.parameters())
-        embeddings = backbone.get_input_embeddings()
-        config = backbone.config
-        width = getattr(embeddings, "embedding_dim", getattr(config, "embedding_size", config.hidden_size))
-        embeds = torch.sin(torch.arange(8.0 * width)).view(2, 4, width).to(weight)  # no number is drawn here
+        weight, config = next(backbone.parameters()), backbone.config
         mask = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]], device=weight.device)
         rows = find_rows(mask)
         rows.only_first = only_first
         training = [child for child in backbone.modules() if child.training]
         backbone.eval()
         try:
+            embeddings = backbone.get_input_embeddings()
+            width = getattr(embeddings, "embedding_dim", getattr(config, "embedding_size", config.hidden_size))
+            embeds = torch.sin(torch.arange(8.0 * width)).view(2, 4, width).to(weight)  # no number is drawn here
             with torch.autocast(weight.device.type, enabled=False):
                 wanted = backbone(inputs_embeds=embeds, attention_mask=mask).last_hidden_state
-                found = self._run(backbone, rows, offset, inputs_embeds=embeds).last_hidden_state[0]
-            wanted = wanted[:, 0] if only_first else rows.take(wanted)
+                found = self._run(backbone, rows, offset, inputs_embeds=embeds).last_hidden_state
+            wanted = wanted[:, :1] if only_first else rows.take(wanted)[None]
             if found.shape != wanted.shape:
                 return math.inf
             distance = float((found - wanted).abs().max() / wanted.abs().max())
@@ -219,14 +247,7 @@ class Packer:
 
     @staticmethod
     def _run(backbone: PreTrainedModel, rows: Rows, offset: int, **inputs: Any) -> Any:
-        name, x = next((n, x) for n, x in inputs.items() if n in ("input_ids", "inputs_embeds") and x is not None)
-        return backbone(
-            **{**inputs, name: rows.take(x)[None]},
-            position_ids=(rows.position + offset)[None],
-            # Of four dimensions: transformers then makes no mask of T x T.
-            attention_mask=rows.mask.new_ones(1, 1, 1, 1),
-            packing=rows,
-        )
+        return backbone(**_packed(rows, offset, inputs))
 
     def off(self) -> None:
         """Run every batch padded from now on."""
@@ -237,6 +258,11 @@ class Packer:
         """Whether the backbone can be run on packed batches; not after the user has chosen another attention."""
         return self._offset is not None and self._config._attn_implementation == NAME
 
+    @property
+    def skips(self) -> bool:
+        """Whether its last layer can be run on the first tokens alone."""
+        return self.packs and self._skips
+
     def find_rows(self, attention_mask: Tensor, *, only_first: bool) -> Rows | None:
         """The rows of a batch, or None where it is to be run padded.
 
@@ -244,9 +270,12 @@ class Packer:
             attention_mask: (N, L), padding on the right.
             only_first: nothing but the first token of the last layer will be read.
         """
-        rows = find_rows(attention_mask) if self.packs else None
+        if not self.packs:
+            return None
+        only_first = only_first and self.skips
+        rows = find_rows(attention_mask, most=1.0 if only_first else _WORTH)
         if rows is not None:
-            rows.only_first = only_first and self._skips
+            rows.only_first = only_first
         return rows
 
     def __call__(self, backbone: PreTrainedModel, rows: Rows | None, attention_mask: Tensor, **inputs: Any) -> Any:
@@ -259,11 +288,81 @@ class Packer:
             **inputs: input_ids (N, L) or inputs_embeds (N, L, e), and options of the backbone.
 
         Returns:
-            With (N, L, d) token vectors; with `rows` (1, T, d), or (1, N, d) if they are read at the first token.
+            With (N, L, d) token vectors; with `rows` (1, T, d), or (N, 1, d) if they are read at the first token.
         """
         if rows is None:
             return backbone(attention_mask=attention_mask, **inputs)
         return self._run(backbone, rows, self._offset, **inputs)
+
+    def keep_first(self, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What a backbone is given, packed, so that it gives (N, 1, d) vectors of the first tokens.
+
+        What is not known here (positions of one's own, padding on the left) is left as it is.
+        """
+        given = {name: x for name, x in kwargs.items() if x is not None} | dict(zip(["input_ids"], args, strict=False))
+        mask = given.pop("attention_mask", None)
+        if len(args) > 1 or mask is None or mask.ndim != 2 or "input_ids" not in given or "position_ids" in given:
+            return args, kwargs
+        rows = self.find_rows(mask, only_first=True) if bool(mask[:, 0].all()) else None
+        # RoBERTa gives no position to a padding token, even if a text names it.
+        if rows is None or self._offset and bool((rows.take(given["input_ids"]) == self._config.pad_token_id).any()):
+            return args, kwargs
+        return (), _packed(rows, self._offset, given)
+
+
+class FirstTokens:
+    """Answers of a model that reads nothing but the first token of each sentence, in less time.
+
+    Whether it reads no other, and its backbone can be run so, is found out by trying when it is first asked. Where the
+    answers differ, the model is run as it is.
+
+    Args:
+        answer: name -> (N, L) of a tokenizer to (N, ...), by a pass through the backbone.
+        backbone: of the model; what is no encoder of transformers is left alone.
+    """
+
+    def __init__(self, answer: Callable[[dict[str, Tensor]], Tensor], backbone: Any) -> None:
+        self.answer, self.backbone = answer, backbone
+        self._alone: bool | None = None
+
+    def __call__(self, features: dict[str, Tensor]) -> Tensor:
+        """The answers (N, ...) to a batch."""
+        if self._alone is None:
+            self._alone = self._try()
+        return self._short(features) if self._alone else self.answer(features)
+
+    def _short(self, features: dict[str, Tensor]) -> Tensor:
+        backbone, packer, forward = self.backbone, packer_of(self.backbone), self.backbone.forward
+        own = "forward" in vars(backbone)  # some libraries put their own there
+
+        def packed(*args: Any, **kwargs: Any) -> Any:
+            args, kwargs = packer.keep_first(*args, **kwargs)
+            return forward(*args, **kwargs)
+
+        backbone.forward = packed  # no hook: sentence-transformers calls `forward` itself
+        try:
+            return self.answer(features)
+        finally:
+            if own:
+                backbone.forward = forward
+            else:
+                del backbone.forward
+
+    @torch.no_grad()
+    def _try(self) -> bool:
+        if not isinstance(self.backbone, transformers.PreTrainedModel) or not packer_of(self.backbone).skips:
+            return False
+        words = self.backbone.get_input_embeddings().weight
+        padding = self.backbone.config.pad_token_id or 0
+        mask = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]], device=words.device)
+        ids = torch.arange(len(words), device=words.device)
+        try:
+            ids = ids[ids != padding][-8:].view(2, 4).where(mask.bool(), padding)
+            wanted, found = (f({"input_ids": ids, "attention_mask": mask}) for f in (self.answer, self._short))
+            close = (found - wanted).abs().max() <= _close(self.backbone) * wanted.abs().max()
+            return found.shape == wanted.shape and bool(close)
+        except Exception:  # whatever an unknown model makes of it
+            return False
 
 
 def packer_of(backbone: PreTrainedModel) -> Packer:
@@ -317,9 +416,29 @@ class _Chosen(nn.Module):
         return output
 
 
-def _keep_first(module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
-    """After the attention of the last layer: go on with the first tokens alone."""
+def _packed(rows: Rows, offset: int, inputs: dict[str, Any]) -> dict[str, Any]:
+    """What a backbone is given, packed; without the attention mask."""
+    tokens = {name: rows.take(x)[None] for name, x in inputs.items() if name in _OF_TOKENS and x is not None}
+    return {
+        **inputs,
+        **tokens,
+        "position_ids": (rows.position + offset)[None],
+        # Of four dimensions: transformers then makes no mask of T x T.
+        "attention_mask": rows.mask.new_ones(1, 1, 1, 1),
+        "packing": rows,
+    }
+
+
+def _keep_first(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Before the last layer: go on with the first tokens (1, N, d) alone."""
     rows = kwargs.get("packing")
     if rows is None or not rows.only_first:
-        return output
-    return (_Take.apply(output[0][0], rows.first)[None], *output[1:])
+        return None
+    rows = dataclasses.replace(rows, tokens=args[0])
+    return (_Take.apply(args[0][0], rows.first)[None], *args[1:]), {**kwargs, "packing": rows}
+
+
+def _as_sentences(module: nn.Module, args: Any, kwargs: dict[str, Any], output: Tensor) -> Tensor:
+    """Behind the last layer: (N, 1, d), of which any head reads the first tokens."""
+    rows = kwargs.get("packing")
+    return output if rows is None or not rows.only_first else output.transpose(0, 1)

@@ -11,12 +11,13 @@ import torch
 import transformers
 from tiny import FAMILIES, SENTENCES, make_encoder, make_language_model
 from torch import nn
-from transformers import AutoModelForMaskedLM
+from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification
 
 from hf_robustcse.encoder import ReplacedTokenDetector, SentenceEncoder, blind_backbone, load_backbone
+from hf_robustcse.evaluation.embedders import load_embedder
 from hf_robustcse.model import RobustCSEModel
 from hf_robustcse.modules import POOLERS, Dropout
-from hf_robustcse.packing import NAME, Packer, find_rows, masked_logits, packer_of
+from hf_robustcse.packing import NAME, FirstTokens, Packer, find_rows, masked_logits, packer_of
 from hf_robustcse.perturb import SharedDropout
 
 PACKED = {"bert", "roberta", "electra", "xlm-roberta", "modernbert", "distilbert"}
@@ -211,7 +212,7 @@ def test_logits_where_they_are_wanted_of_a_compiled_backbone(tmp_path):
     want = model(input_ids=ids, attention_mask=mask).logits
     rows = packer_of(model.base_model).find_rows(mask, only_first=False)
     model.base_model.compile(backend="eager", dynamic=True)
-    packer_of(model.base_model)(model.base_model, rows, input_ids=ids)  # compiled before the logits are asked for
+    packer_of(model.base_model)(model.base_model, rows, mask, input_ids=ids)  # compiled before the logits are asked for
     for some in chosen:
         assert torch.allclose(masked_logits(model, ids, mask, some), want[some], atol=1e-10)
 
@@ -250,3 +251,107 @@ def test_plain_dropout_is_replaced(bert):
     model = SentenceEncoder(backbone)
     found = [m for m in model.modules() if isinstance(m, nn.Dropout)]
     assert found and all(type(m) is Dropout and m.p == 0.2 and not m.training for m in found)
+
+
+def classifier(folder, family: str) -> nn.Module:
+    make_encoder(folder, family, kind=AutoModelForSequenceClassification, num_labels=3)
+    return AutoModelForSequenceClassification.from_pretrained(folder).double().eval()
+
+
+def features(*lengths: int) -> dict[str, torch.Tensor]:
+    mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
+    ids = torch.randint(5, 60, mask.shape, generator=torch.Generator().manual_seed(0))
+    return {"input_ids": ids.where(mask.bool(), 1), "attention_mask": mask}
+
+
+@pytest.mark.parametrize("family", [*LAST_LAYER_SKIPS, "distilbert", "modernbert", "mpnet", "deberta-v2"])
+def test_a_classifier_that_reads_first_tokens(tmp_path, family):
+    model = classifier(tmp_path, family)
+    plain = copy.deepcopy(model)
+    short = FirstTokens(lambda given: model(**given).logits, model.base_model)
+    seen = []
+    layers = getattr(getattr(model.base_model, "encoder", None), "layer", None)
+    with torch.inference_mode():
+        for lengths in ((9, 4, 6), (7, 7), (1,), (30, 30, 30, 29)):
+            given = features(*lengths)
+            want = plain(**given).logits
+            assert torch.allclose(short(given), want, atol=1e-12, rtol=1e-12)
+            if family in LAST_LAYER_SKIPS:
+                hook = layers[-1].attention.self.query.register_forward_hook(lambda m, a, out: seen.append(out.shape))
+                short(given)
+                hook.remove()
+                assert seen.pop()[:2] == (1, len(lengths))
+            assert torch.allclose(model(**given).logits, want, atol=1e-12, rtol=1e-12)  # nothing is left behind
+        for one in (model, plain):
+            one.set_attn_implementation("eager")
+        assert torch.allclose(short(given), plain(**given).logits, atol=1e-12, rtol=1e-12)
+    assert short._alone == (family in LAST_LAYER_SKIPS)
+    assert model.state_dict().keys() == plain.state_dict().keys()
+
+
+@pytest.mark.parametrize("pooling", ["cls", "pooler", "mean", "first-last"])
+def test_an_embedder_that_reads_first_tokens(bert, pooling):
+    embedder = load_embedder(str(bert), pooling=pooling, device="cpu")
+    embedder.model.double()
+    seen = []
+    last = embedder.model[0].auto_model.encoder.layer[-1]
+    for lengths in ((9, 4, 6), (7, 7)):
+        given = features(*lengths)
+        with torch.inference_mode():
+            want = embedder.model(dict(given))["sentence_embedding"]
+            hook = last.attention.self.query.register_forward_hook(lambda m, args, out: seen.append(out.shape[:2]))
+            assert torch.allclose(embedder._answer(dict(given)), want, atol=1e-12, rtol=1e-12)
+            hook.remove()
+        assert (seen.pop() == (1, len(lengths))) == (pooling in ("cls", "pooler"))
+    assert "forward" not in vars(embedder.model[0].auto_model)
+
+
+def test_a_head_that_reads_all_tokens_gets_them(bert):
+    backbone = load_backbone(str(bert)).double().eval()
+
+    def mean(given):
+        return backbone(**given).last_hidden_state.mean(dim=1)
+
+    given = features(9, 4, 6)
+    short = FirstTokens(mean, backbone)
+    assert packer_of(backbone).skips
+    assert torch.equal(short(given), mean(given)) and not short._alone
+
+
+def test_what_is_not_known_is_run_as_it_is(tmp_path, encoders):
+    """Positions of one's own, padding on the left, a text that names RoBERTa's padding token, another attention."""
+    model = classifier(tmp_path, "roberta")
+    plain = copy.deepcopy(model)
+    short = FirstTokens(lambda given: model(**given).logits, model.base_model)
+    given = features(9, 4, 6)
+    named = {**given, "input_ids": given["input_ids"].index_fill(1, torch.tensor([2]), model.config.pad_token_id)}
+    left = {name: x.flip(1) for name, x in given.items()}
+    own = {**given, "position_ids": torch.arange(9).expand(3, 9) + 5}
+    with torch.inference_mode():
+        for one in (given, named, left, own):
+            assert torch.allclose(short(one), plain(**one).logits, atol=1e-12, rtol=1e-12)
+    assert short._alone
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path, attn_implementation="eager").eval()
+    short = FirstTokens(lambda given: model(**given).logits, model.base_model)
+    assert torch.equal(short(given), model(**given).logits) and not short._alone
+    assert model.config._attn_implementation == "eager"
+
+
+def test_a_saved_classifier_does_not_name_the_attention(tmp_path):
+    model = classifier(tmp_path / "given", "bert")
+    FirstTokens(lambda given: model(**given).logits, model.base_model)(features(3, 5))
+    assert model.base_model.config._attn_implementation == NAME
+    model.save_pretrained(tmp_path / "saved")
+    assert NAME not in (tmp_path / "saved" / "config.json").read_text()
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_batches_without_padding_are_cut_too(bert, training):
+    encoder = RobustCSEModel.from_encoder(bert, dropout=0.0).double().train(training).encoder
+    given = features(6, 6, 6)
+    packed = outcome(encoder, given["input_ids"], given["attention_mask"])
+    rows = packer_of(encoder.backbone).find_rows(given["attention_mask"], only_first=True)
+    assert rows.whole and rows.only_first
+    plain = outcome(padded(encoder), given["input_ids"], given["attention_mask"])
+    for name, want in plain.items():
+        assert torch.allclose(packed[name], want, atol=1e-10, rtol=1e-8), name

@@ -22,6 +22,7 @@ from torch import nn
 from hf_robustcse import layout
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.padding import padded
+from hf_robustcse.packing import FirstTokens
 
 Text = str | tuple[str, ...]
 Victim = Callable[[list[Text]], Any]
@@ -110,6 +111,7 @@ class Classifier:
         self.max_length = min(max_length or limit, limit)
         self.device = next(model.parameters()).device
         self.batch_tokens = batch_tokens or (2048 if self.device.type == "cpu" else 65536)
+        self._answer = FirstTokens(self._plain, getattr(model, "base_model", None))
         self.forwards = 0  # texts that went through the model
         # A row's last bits depend on its batch. What has the same tokens, as words that differ only in case often have,
         # must have the same score, or an attack takes that noise for progress.
@@ -138,9 +140,12 @@ class Classifier:
         for batch in batches_of_tokens(lengths, self.batch_tokens):
             features = padded(self.tokenizer, [rows[i] for i in batch], self.device)
             with torch.inference_mode():
-                logits[batch] = self.model(**features).logits.double().cpu().numpy()
+                logits[batch] = self._answer(features).double().cpu().numpy()
         self.forwards += len(rows)
         return logits
+
+    def _plain(self, features: dict[str, torch.Tensor]) -> torch.Tensor:
+        return self.model(**features).logits
 
     def _tokens(self, texts: Sequence[Text]) -> tuple[list[bytes], dict[bytes, dict[str, list[int]]]]:
         """A digest of each text's tokens, and the tokens of each digest."""

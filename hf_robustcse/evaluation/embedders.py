@@ -27,6 +27,7 @@ from hf_robustcse.evaluation.baselines import WORD_VECTORS, is_word_vectors, loa
 from hf_robustcse.evaluation.padding import padded
 from hf_robustcse.evaluation.sts import check_finite
 from hf_robustcse.files import read_json
+from hf_robustcse.packing import FirstTokens
 
 # pooling -> hidden states that are averaged before the pooling over tokens; hidden_states[0] is the embedding layer.
 # "first-last" and "top-two" are SimCSE's avg_first_last and avg_top2, mean-pooled.
@@ -52,6 +53,8 @@ class Embedder:
         self.batch_size = batch_size
         self.description = description
         self.alone = False
+        reads_first = description["pooling"] in ("cls", "pooler")
+        self._answer = FirstTokens(self._plain, getattr(model[0], "auto_model", None) if reads_first else None)
 
     def __call__(self, sentences: Sequence[str]) -> np.ndarray:
         """Embed sentences, each process its share of them; long inputs show a progress bar on stderr.
@@ -82,6 +85,9 @@ class Embedder:
             print(f"{unknown} of {len(rows)} sentences hold no word of {self.description['model']}: they embed to zero")
         return rows
 
+    def _plain(self, features: dict[str, Tensor]) -> Tensor:
+        return self.model(features)["sentence_embedding"]
+
     def _encode(self, batch: list[str]) -> np.ndarray:
         return self.model.encode(batch, batch_size=len(batch), show_progress_bar=False)
 
@@ -105,7 +111,7 @@ class Embedder:
 
         @torch.inference_mode()
         def encode(batch: list[dict[str, list[int]]]) -> Tensor:
-            return self.model(padded(tokenizer, batch, self.model.device))["sentence_embedding"]
+            return self._answer(padded(tokenizer, batch, self.model.device))
 
         return encode_together(encode, texts, lengths=list(map(len, places)), **how)[row_of]
 
