@@ -14,7 +14,8 @@ from hf_robustcse.files import write_json
 
 DECLARED = {
     "about": "a test", "train": {"pooler": "cls", "learning_rate": 1e-3}, "dev": "stsb_dev", "trial_steps": 20,
-    "trial_seed": 9, "steps": 40, "seeds": [0, 1], "judge": ["--tasks", "sts"], "attack_resources": ["--pos_tagger", "none"],
+    "trial_seed": 9, "steps": 40, "seeds": [0, 1], "judge": ["--tasks", "sts"],
+    "attack_resources": ["--pos_tagger", "none"],
     "systems": {
         "simcse": {"options": {"method": "simcse"}, "trials": [{}, {"learning_rate": 2e-3}]},
         "dclr": {"options": {"method": "dclr", "dclr_complement": "{first}"}, "trials": [{}, {"dclr_k": 2.0}]},
