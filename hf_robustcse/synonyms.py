@@ -83,7 +83,7 @@ def read_word_list(path: str) -> Synonyms:
     return lambda word: found.get(word, [])
 
 
-def load_wordnet(*, exact: bool = False) -> Synonyms:
+def load_wordnet(*, exact: bool = False, otherwise: str = _OTHERWISE) -> Synonyms:
     """Synonyms from WordNet: the lemmas of all synsets of a word, in WordNet's order; function words have none.
 
     The data is looked for in the folder WORDNET_DIR, in nltk's data path and in /usr/share/wordnet.
@@ -93,6 +93,7 @@ def load_wordnet(*, exact: bool = False) -> Synonyms:
             of speech and of no other, not verbs (whose synonyms take other objects), and share their first sense,
             which WordNet puts first for being the most frequent; both have at most two senses, and the synonym
             occurs in the texts that WordNet's counts come from.
+        otherwise: what to do without WordNet, for the message.
 
     Raises:
         UserError: if there is no WordNet, or no nltk to read it.
@@ -100,9 +101,9 @@ def load_wordnet(*, exact: bool = False) -> Synonyms:
     known: dict[str, list[str]] = {}
     wordnet = reader = None
     if exact:  # counts and parts of speech of senses: nltk knows them, at a millisecond a word
-        reader = wordnet_reader()
+        reader = wordnet_reader(otherwise=otherwise)
     else:
-        wordnet = read_wordnet()
+        wordnet = read_wordnet(otherwise=otherwise)
 
     def all_senses(word: str) -> list[str]:
         names = [name.replace("_", " ") for name in wordnet.names(word)]
