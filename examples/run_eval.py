@@ -72,7 +72,8 @@ def _parser() -> Parser:
         "--sst2_train",
         default="auto",
         choices=["auto", "phrases", "sentences"],
-        help="SST2 trains on train_phrases.tsv (as in SentEval) or on train.tsv (default: phrases if they are there)",
+        help="SST2, also for checklist, trains on train_phrases.tsv (as in SentEval) or on train.tsv (default: phrases "
+        "if they are there)",
     )
     parser.add_argument("--geometry_text", help="probe the sentences of this file (txt: one a line), not STS-B dev")
     parser.add_argument("--geometry_k", type=int, default=4, help="most similar negatives to average (default 4)")
@@ -85,6 +86,12 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--noise_word_list", metavar="FILE", help="tab-separated synonyms on each line, in place of WordNet's"
+    )
+    parser.add_argument(
+        "--checklist_cases",
+        type=int,
+        metavar="N",
+        help="at most N groups or cases of each test, drawn at random (default: all)",
     )
     parser.add_argument(
         "--pictures", help="folder of the pictures of geometry and noise (default: beside --output_json)"
@@ -133,9 +140,8 @@ def _evaluate(parser: argparse.ArgumentParser, options: dict[str, Any]) -> None:
         from hf_robustcse.evaluation.compare import run_comparison
 
         del options["model_name_or_path"]
-        for name in [
-            name for name in options if name.startswith(("geometry_", "noise_", "sst2_", "pictures", "attacked_sets"))
-        ]:
+        others = ("geometry_", "noise_", "checklist_", "sst2_", "pictures", "attacked_sets")
+        for name in [name for name in options if name.startswith(others)]:
             if options.pop(name) != parser.get_default(name):
                 raise UserError(f"--compare knows STS tasks only: leave --{name} out")
         run_comparison(*models, **options, argv=sys.argv)

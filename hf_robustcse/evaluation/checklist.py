@@ -9,6 +9,8 @@ how similar an original and its variants are to the encoder itself.
 
 from __future__ import annotations
 
+import dataclasses
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -59,7 +61,7 @@ def rows_of(tests: KnownRobustSet) -> list[tuple[str, ...]]:
     return list(zip(*(tests.dataset[name] for name in tests.text_columns), strict=True))
 
 
-def load_suites(data_dir: str | Path | None, *, sst2_train: str = "auto") -> list[Suite]:
+def load_suites(data_dir: str | Path | None, *, sst2_train: str = "auto", cases: int | None = None) -> list[Suite]:
     """Load both suites with the training sets of their classifiers.
 
     Files: `DIR/attack/CheckList/{sentiment_inv,sentiment_mft,qqp_inv,qqp_mft}.tsv` (`known_sets`) and
@@ -68,11 +70,14 @@ def load_suites(data_dir: str | Path | None, *, sst2_train: str = "auto") -> lis
     Args:
         data_dir: the folder.
         sst2_train: what SST2 trains on, see `transfer.load_transfer`.
+        cases: at most so many groups or labelled cases of each test, always the same ones; None for all.
 
     Raises:
         MissingData: if a file is not there, or there is no folder; the message says what to put where.
         UserError: for a malformed row (file and line named), or a wrong training set.
     """
+    if cases is not None and cases < 1:
+        raise UserError(f"--checklist_cases must be at least 1, not {cases}")
     if data_dir is None:
         listed = "; ".join(
             f"{file}.tsv ({' '.join(known.header)})"
@@ -81,16 +86,34 @@ def load_suites(data_dir: str | Path | None, *, sst2_train: str = "auto") -> lis
         )  # fmt: skip
         raise MissingData(
             "CheckList is on no data set of the Hub that could serve here",
-            "convert sentiment_suite.tar.gz and qqp_suite.tar.gz of github.com/marcotcr/checklist (release_suites) into "
-            f"DIR/attack/CheckList: {listed}, tab-separated with that header; then pass --data_dir DIR, which also "
-            "holds transfer/SST2 and transfer/MRPC (hf-robustcse prefetch --tasks SST2 MRPC --to DIR)",
+            "convert sentiment_suite.tar.gz and qqp_suite.tar.gz of github.com/marcotcr/checklist (release_suites) "
+            f"into DIR/attack/CheckList: {listed}, tab-separated with that header; then pass --data_dir DIR, "
+            "which also holds transfer/SST2 and transfer/MRPC (hf-robustcse prefetch --tasks SST2 MRPC --to DIR)",
         )
     suites = []
     for name, task in SUITES.items():
         tests = [f"CheckList_{name}_{kind}" for kind in ("INV", "MFT")]
         loaded = [load_known_robust_set(test, data_dir, check_rows=False) for test in tests]
+        if cases is not None:
+            loaded = [_sample(tests, cases) for tests in loaded]
         suites.append(Suite(name, *loaded, load_transfer(task, data_dir, sst2_train=sst2_train)))
     return suites
+
+
+def _sample(tests: KnownRobustSet, most: int) -> KnownRobustSet:
+    """At most so many groups, or labelled cases, of each test."""
+    units: dict[str, dict[int, None]] = {}
+    keys = tests.dataset["group"] if "group" in tests.dataset.column_names else range(tests.n)
+    named = list(zip(tests.dataset["test"], keys, strict=True))
+    for test, key in named:
+        units.setdefault(test, {})[key] = None
+    kept = {
+        (test, key)
+        for test, all_of in units.items()
+        for key in random.Random(f"CheckList {test}").sample(list(all_of), min(most, len(all_of)))
+    }
+    rows = [row for row, name in enumerate(named) if name in kept]
+    return dataclasses.replace(tests, dataset=tests.dataset.select(rows))
 
 
 def evaluate_suite(encode: Encode, suite: Suite, *, seed: int = 0) -> dict[str, Any]:
@@ -111,7 +134,7 @@ def evaluate_suite(encode: Encode, suite: Suite, *, seed: int = 0) -> dict[str, 
         `similarity_change`, the mean of |cos(a', b') - cos(a, b)|; `groups`, `variants`; and `tests`, the same of
         each. A pair is as similar to another as the mean cosine of their sentences, in the order that gives more.
         `functionality`: `accuracy` x 100, `n` cases, `left_out` cases of a label that the classifier has not, `tests`.
-        Each with source and checksum.
+        Each with the source and the checksum of the whole file.
 
     Raises:
         UserError: if embeddings are not finite, or no case can be scored.

@@ -1,4 +1,4 @@
-"""Pictures of the probes and of the noise curves, of one model or of several side by side; matplotlib is the extra `plots`."""
+"""Pictures of the probes and noise curves of one model, or of several side by side; matplotlib is the extra `plots`."""
 
 from __future__ import annotations
 

@@ -57,6 +57,7 @@ def run_evaluation(
     noise_rates: Sequence[float] | None = None,
     noise_perturbed: str = "both",
     noise_word_list: str | None = None,
+    checklist_cases: int | None = None,
     argv: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Evaluate a model, each distinct sentence encoded once over all tasks; prints the table.
@@ -67,7 +68,8 @@ def run_evaluation(
         model_name_or_path: a folder or Hub id.
         tasks: `sts` (the seven test sets) or `transfer` (the seven classification tasks), of which one that is absent
             is reported on stderr, listed under `missing`, and leaves the average empty; `geometry` (of STS-B dev);
-            `noise` and `checklist` (`noise_curves`, `checklist`); or names that `sts.parse_task` or `transfer.find_task` reads, which must be present.
+            `noise` and `checklist` (the modules `noise_curves` and `checklist`); or names that `sts.parse_task` or
+            `transfer.find_task` reads, which must be present.
         data_dir: folder of the data files, or None for the Hub.
         split: the split of a named STS task that gives none.
         output_json: where to write the result, if anywhere.
@@ -83,7 +85,8 @@ def run_evaluation(
         geometry_k: as in `probes.top_negatives`.
         geometry_batch_sizes: as in `probes.top_negatives`.
         geometry_noise: as in `probes.probe_text`.
-        pictures: the folder of the pictures of geometry and noise; None puts them beside `output_json`, if that is given.
+        pictures: the folder of the pictures of geometry and noise; None puts them beside `output_json`, if that is
+            given.
         bootstrap: resamples for the interval of each STS score (`uncertainty`); none with 0 or None.
         whitening: whether to whiten the embeddings, of STS tasks only, see `baselines.whiten_tasks`; the next two imply
             it.
@@ -94,12 +97,13 @@ def run_evaluation(
         noise_rates: as in `noise_curves.noise_curve`; None for `noise_curves.RATES`.
         noise_perturbed: `both` sentences of a pair or the `second`, see there.
         noise_word_list: synonyms in place of WordNet's. Without either only typos are made, which is said on stderr.
+        checklist_cases: as in `checklist.load_suites`.
         argv: the command's words, for the record.
 
     Returns:
         What `results.json` holds, on every process: `results.base_results` with `tasks`, `averages` and `missing`, a
-        list of {`task`, `reason`}; and with attacked sets `attacked_sets`: name of the folder -> its scores; with `noise` what
-        `noise_curves.evaluate_noise` returns under `noise` (kind -> set -> curves); with `checklist` what
+        list of {`task`, `reason`}; and with attacked sets `attacked_sets`: name of the folder -> its scores; with
+        `noise` what `noise_curves.evaluate_noise` returns under `noise` (kind -> set -> curves); with `checklist` what
         `checklist.evaluate_suite` returns under `checklist`, by the name of the suite.
 
     Raises:
@@ -143,7 +147,11 @@ def run_evaluation(
     if "noise" in tasks:
         check_rates(noise_rates)
         noisy, kinds = _load_noise(noise_tasks, data_dir, split, noise_word_list, strict)
-    suites = load_suites(data_dir, sst2_train=sst2_train) if "checklist" in tasks else []
+    suites = []
+    if "checklist" in tasks:
+        suites = load_suites(data_dir, sst2_train=sst2_train, cases=checklist_cases)
+    elif checklist_cases is not None:
+        raise UserError("--checklist_cases belongs to CheckList: add checklist to --tasks")
     embedder = load_embedder(
         model_name_or_path, pooling=pooling, max_seq_length=max_seq_length, batch_size=batch_size, device=device
     )
@@ -324,9 +332,8 @@ def load_tasks(
     named: dict[tuple[str, str], None] = {}
     for name in tasks:
         if name == "transfer" or name in JUDGES or transfer.find_task(name):
-            raise UserError(
-                f"{name} is {'no STS' if name in JUDGES else 'a transfer'} task, which examples/run_eval.py scores: run it on the trained model"
-            )
+            kind = "no STS" if name in JUDGES else "a transfer"
+            raise UserError(f"{name} is {kind} task, which examples/run_eval.py scores: run it on the trained model")
         if name not in GROUPS:
             try:
                 named[sts.parse_task(name, split)] = None
@@ -391,7 +398,7 @@ def _load_group(
 
 
 def format_tables(results: Mapping[str, Any]) -> str:
-    """The tables that the command prints: STS scores, one table a split, transfer accuracies, the geometry and the judges.
+    """The tables that the command prints: STS, one table a split, transfer, the geometry, and the judges of robustness.
 
     Args:
         results: the object that `run_evaluation` returns.
