@@ -123,6 +123,8 @@ def run_evaluation(
         chosen["perturbed"] = noise_perturbed
     if "noise" not in tasks and (given := [name for name, value in chosen.items() if value is not None]):
         raise UserError(f"--noise_{given[0]} belongs to the noise curves: add noise to --tasks")
+    if "checklist" not in tasks and checklist_cases is not None:
+        raise UserError("--checklist_cases belongs to CheckList: add checklist to --tasks")
     if pictures is not None and Path(pictures).exists() and not Path(pictures).is_dir():
         raise UserError(f"--pictures {pictures} is a file: name a folder")
     if is_whitened(whitening, whitening_text, whitening_dim):
@@ -150,8 +152,6 @@ def run_evaluation(
     suites = []
     if "checklist" in tasks:
         suites = load_suites(data_dir, sst2_train=sst2_train, cases=checklist_cases)
-    elif checklist_cases is not None:
-        raise UserError("--checklist_cases belongs to CheckList: add checklist to --tasks")
     embedder = load_embedder(
         model_name_or_path, pooling=pooling, max_seq_length=max_seq_length, batch_size=batch_size, device=device
     )
