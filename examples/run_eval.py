@@ -33,7 +33,9 @@ def _parser() -> Parser:
         "--tasks",
         nargs="+",
         help="sts (the default: STS12 to STS16, STSB, SICKR test), transfer (MR, CR, SUBJ, MPQA, SST2, TREC, MRPC: "
-        "logistic regression on frozen embeddings), geometry (of STS-B dev), or single tasks: STS12, stsb_dev, MR, ...",
+        "logistic regression on frozen embeddings), geometry (of STS-B dev), noise (scores against the rate of "
+        "perturbed words), checklist (CheckList's invariance and functionality tests under a logistic regression), or "
+        "single tasks: STS12, stsb_dev, MR, ...",
     )
     parser.add_argument(
         "--attacked_sets",
@@ -43,7 +45,9 @@ def _parser() -> Parser:
         help="sentence pairs that another model was attacked with, as saved by an attack: how this one does on them",
     )
     parser.add_argument(
-        "--data_dir", help="folder with sts/TASK/*.tsv, transfer/TASK/*.tsv; without it the Hub data sets are used"
+        "--data_dir",
+        help="folder with sts/TASK/*.tsv, transfer/TASK/*.tsv, attack/CheckList/*.tsv; without it the Hub "
+        "data sets are used",
     )
     parser.add_argument("--output_json", help="write the results here")
     parser.add_argument(
@@ -55,19 +59,43 @@ def _parser() -> Parser:
     parser.add_argument("--batch_size", type=int, default=64)
     parser.add_argument("--device", help="for example cpu or cuda:0 (default: an accelerator if there is one)")
     parser.add_argument("--split", default="test", choices=["train", "dev", "test"], help="split of single STS tasks")
-    parser.add_argument("--strict", action="store_true", help="fail if a task of a group is missing")
-    parser.add_argument("--seed", type=int, default=0, help="of the geometry, the folds of transfer, and --bootstrap")
+    parser.add_argument(
+        "--strict", action="store_true", help="fail if a task of a group, or WordNet for noise, is missing"
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="of the geometry, the folds of transfer, --bootstrap; the noise has seeds 0 1 2",
+    )
     parser.add_argument(
         "--sst2_train",
         default="auto",
         choices=["auto", "phrases", "sentences"],
-        help="SST2 trains on train_phrases.tsv (as in SentEval) or on train.tsv (default: phrases if they are there)",
+        help="SST2, also for checklist, trains on train_phrases.tsv (as in SentEval) or on train.tsv (default: phrases "
+        "if they are there)",
     )
     parser.add_argument("--geometry_text", help="probe the sentences of this file (txt: one a line), not STS-B dev")
     parser.add_argument("--geometry_k", type=int, default=4, help="most similar negatives to average (default 4)")
     parser.add_argument("--geometry_batch_sizes", type=int, nargs="+", help="for these (default 8 16 ... 512)")
     parser.add_argument("--geometry_noise", type=float, default=0.2, help="part of the words with a typo (default 0.2)")
-    parser.add_argument("--pictures", help="folder of the geometry's pictures (default: beside --output_json)")
+    parser.add_argument("--noise_tasks", nargs="+", help="STS sets of the noise curves (default: STSB, its test set)")
+    parser.add_argument("--noise_rates", type=float, nargs="+", help="of words (default 0 0.1 0.2 0.4 0.6 0.8 1)")
+    parser.add_argument(
+        "--noise_perturbed", default="both", choices=["both", "second"], help="sentences of a pair that get the noise"
+    )
+    parser.add_argument(
+        "--noise_word_list", metavar="FILE", help="tab-separated synonyms on each line, in place of WordNet's"
+    )
+    parser.add_argument(
+        "--checklist_cases",
+        type=int,
+        metavar="N",
+        help="at most N groups or cases of each test, drawn at random (default: all)",
+    )
+    parser.add_argument(
+        "--pictures", help="folder of the pictures of geometry and noise (default: beside --output_json)"
+    )
     parser.add_argument(
         "--bootstrap",
         type=int,
@@ -112,7 +140,8 @@ def _evaluate(parser: argparse.ArgumentParser, options: dict[str, Any]) -> None:
         from hf_robustcse.evaluation.compare import run_comparison
 
         del options["model_name_or_path"]
-        for name in [name for name in options if name.startswith(("geometry_", "sst2_", "pictures", "attacked_sets"))]:
+        others = ("geometry_", "noise_", "checklist_", "sst2_", "pictures", "attacked_sets")
+        for name in [name for name in options if name.startswith(others)]:
             if options.pop(name) != parser.get_default(name):
                 raise UserError(f"--compare knows STS tasks only: leave --{name} out")
         run_comparison(*models, **options, argv=sys.argv)

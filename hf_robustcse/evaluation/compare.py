@@ -14,7 +14,7 @@ from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation import transfer, uncertainty
 from hf_robustcse.evaluation.embedders import load_embedder
 from hf_robustcse.evaluation.results import base_results, command_line, task_record
-from hf_robustcse.evaluation.run import embed_tasks, load_tasks
+from hf_robustcse.evaluation.run import GROUPS, embed_tasks, load_tasks
 from hf_robustcse.files import write_json
 
 SAMPLES = 1000
@@ -77,7 +77,7 @@ def run_comparison(
     samples = SAMPLES if bootstrap is None else bootstrap
     uncertainty.check_samples(samples, off=False)
     tasks = [name.lower() for name in tasks]
-    if other := [name for name in tasks if name in ("geometry", "transfer") or transfer.find_task(name)]:
+    if other := [name for name in tasks if name in GROUPS[1:] or transfer.find_task(name)]:
         raise UserError(f"--compare knows STS tasks only: leave {', '.join(other)} out")
     loaded, missing = load_tasks(tasks, data_dir, split, strict)
     models: dict[str, list[dict[str, Any]]] = {}

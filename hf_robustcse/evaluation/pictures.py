@@ -1,4 +1,4 @@
-"""Pictures of the probes, of one model or of several side by side; matplotlib is the extra `plots`."""
+"""Pictures of the probes and noise curves of one model, or of several side by side; matplotlib is the extra `plots`."""
 
 from __future__ import annotations
 
@@ -42,6 +42,54 @@ def draw_probes(records: Records, stem: str | Path) -> list[Path]:
         files.append(stem.with_name(f"{stem.name}_{name}.png"))
         draw(records).savefig(files[-1], dpi=150, metadata={"Software": None})
     return files
+
+
+def draw_noise(records: Records, stem: str | Path) -> list[Path]:
+    """Draw the noise curves.
+
+    Args:
+        records: of each model what `noise_curves.evaluate_noise` returns; a kind of noise that is not in all of them is
+            drawn for those that have it.
+        stem: as in `draw_probes`.
+
+    Returns:
+        The PNG files: `STEM_noise_typos.png`, `STEM_noise_synonyms.png`.
+    """
+    stem = Path(stem)
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    files = []
+    for kind in dict.fromkeys(kind for record in records.values() for kind in record):
+        files.append(stem.with_name(f"{stem.name}_noise_{kind}.png"))
+        curves = {label: record[kind] for label, record in records.items() if kind in record}
+        noise_curves(curves, kind).savefig(files[-1], dpi=150, metadata={"Software": None})
+    return files
+
+
+def noise_curves(records: Records, kind: str) -> Figure:
+    """Spearman, cosine to the original, and how often it is found again, against the rate of perturbed words.
+
+    Args:
+        records: of each model: set -> the result of `noise_curves.noise_curve`.
+        kind: of noise, for the axis.
+    """
+    figure = _figure(3)
+    panels = figure.subplots(1, 3)
+    for label, sets in records.items():
+        for name, record in sets.items():
+            said = f"{_plain(label)}, {name}" if len(sets) > 1 else _plain(label)
+            for axes, curve in zip(panels, ("spearman", "cosine", "retrieval"), strict=True):
+                spread = record["spearman_std"] if curve == "spearman" else None
+                axes.errorbar(record["rates"], record[curve], spread, label=said, marker="o", capsize=3)
+    sets = ", ".join(dict.fromkeys(name for record in records.values() for name in record))
+    titles = (f"Spearman x 100, {sets}", "cosine to the original", "% of originals found again")
+    for axes, title in zip(panels, titles, strict=True):
+        axes.set_xlabel(f"rate of words with {kind}")
+        axes.set_title(title, fontsize="medium")
+        axes.grid(alpha=0.3)
+    panels[1].set_ylim(top=1.02)
+    panels[2].set_ylim(-2, 102)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize="small")
+    return figure
 
 
 def top_negatives(records: Records) -> Figure:

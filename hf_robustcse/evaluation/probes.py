@@ -214,23 +214,38 @@ def retrieval(encode: Encode, sentences: Sequence[str], perturbed: Sequence[str]
     if not queries:
         raise UserError("the perturbation changed none of the sentences; do they hold words?")
     unit = embeddings(list(candidates))
-    hits, total = 0, 0.0
-    for start in range(0, len(queries), _ROWS):
-        block = queries[start : start + _ROWS]
-        own = np.arange(len(block)), np.array([candidates[sentence] for sentence, _ in block])
-        # Rounded, so that equal similarities are ties whatever the last bits of a matrix product are.
-        cosines = (embeddings([query for _, query in block]) @ unit.T).round(12)
-        right = cosines[own]
-        total += right.sum()
-        cosines[own] = -np.inf
-        hits += int((right > cosines.max(axis=1)).sum())
+    own = np.array([candidates[sentence] for sentence, _ in queries])
+    found, cosines = find_again(unit, embeddings([query for _, query in queries]), own)
     return {
-        "accuracy": 100 * hits / len(queries),
-        "cosine": float(total / len(queries)),
+        "accuracy": 100 * float(found.mean()),
+        "cosine": float(cosines.mean()),
         "uniformity": uniformity(unit),
         "queries": len(queries),
         "candidates": len(candidates),
     }
+
+
+def find_again(candidates: np.ndarray, queries: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which queries are most similar to a candidate of their own; an equally similar other one makes it a miss.
+
+    Args:
+        candidates: (m, d) unit embeddings.
+        queries: (n, d) unit embeddings.
+        own: (n,) the candidate of each query.
+
+    Returns:
+        (n,) bool, and (n,) the cosines of the queries and their own candidates.
+    """
+    found, right = np.empty(len(queries), dtype=bool), np.empty(len(queries))
+    for start in range(0, len(queries), _ROWS):
+        block = slice(start, start + _ROWS)
+        # Rounded, so that equal similarities are ties whatever the last bits of a matrix product are.
+        cosines = (queries[block] @ candidates.T).round(12)
+        place = np.arange(len(cosines)), own[block]
+        right[block] = cosines[place]
+        cosines[place] = -np.inf
+        found[block] = right[block] > cosines.max(axis=1)
+    return found, right
 
 
 def sentence_map(

@@ -15,14 +15,18 @@ from hf_robustcse.evaluation import pictures as drawing
 from hf_robustcse.evaluation import sts, transfer, uncertainty
 from hf_robustcse.evaluation.attacked_sets import evaluate_attacked_pairs, load_attacked_pairs
 from hf_robustcse.evaluation.baselines import whiten_tasks
+from hf_robustcse.evaluation.checklist import checklist_lines, evaluate_suite, load_suites
 from hf_robustcse.evaluation.embedders import load_embedder
 from hf_robustcse.evaluation.geometry import evaluate_geometry
+from hf_robustcse.evaluation.noise_curves import Perturb, check_rates, evaluate_noise, noise_lines, perturbations
 from hf_robustcse.evaluation.probes import ProbeText, batch_sizes, evaluate_probes, probe_text
 from hf_robustcse.evaluation.results import base_results, command_line, task_record
 from hf_robustcse.files import write_json
 
-GROUPS = ("sts", "transfer", "geometry")
+GROUPS = ("sts", "transfer", "geometry", "noise", "checklist")
+JUDGES = ("noise", "checklist")  # of robustness: they have sets, and a place in the results, of their own
 GEOMETRY_SET = "stsb_dev"
+NOISE_SETS = ("stsb",)
 
 
 def run_evaluation(
@@ -49,6 +53,11 @@ def run_evaluation(
     whitening_text: str | Path | None = None,
     whitening_dim: int | None = None,
     attacked_sets: Sequence[str | Path] = (),
+    noise_tasks: Sequence[str] | None = None,
+    noise_rates: Sequence[float] | None = None,
+    noise_perturbed: str = "both",
+    noise_word_list: str | None = None,
+    checklist_cases: int | None = None,
     argv: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Evaluate a model, each distinct sentence encoded once over all tasks; prints the table.
@@ -58,8 +67,9 @@ def run_evaluation(
     Args:
         model_name_or_path: a folder or Hub id.
         tasks: `sts` (the seven test sets) or `transfer` (the seven classification tasks), of which one that is absent
-            is reported on stderr, listed under `missing`, and leaves the average empty; `geometry` (of STS-B dev); or
-            names that `sts.parse_task` or `transfer.find_task` reads, which must be present.
+            is reported on stderr, listed under `missing`, and leaves the average empty; `geometry` (of STS-B dev);
+            `noise` and `checklist` (the modules `noise_curves` and `checklist`); or names that `sts.parse_task` or
+            `transfer.find_task` reads, which must be present.
         data_dir: folder of the data files, or None for the Hub.
         split: the split of a named STS task that gives none.
         output_json: where to write the result, if anywhere.
@@ -67,7 +77,7 @@ def run_evaluation(
         max_seq_length: as in `load_embedder`.
         batch_size: sentences per forward pass.
         device: as in `load_embedder`.
-        strict: whether an absent member of a group is an error.
+        strict: whether an absent member of a group, or a want of synonyms for `noise`, is an error.
         seed: of whatever the geometry draws at random, of the folds of the transfer tasks, and of the bootstrap.
         sst2_train: what SST2 trains on, see `transfer.load_transfer`.
         geometry_text: a corpus file (`data.load_corpus`) whose sentences are probed in place of those of STS-B dev,
@@ -75,18 +85,26 @@ def run_evaluation(
         geometry_k: as in `probes.top_negatives`.
         geometry_batch_sizes: as in `probes.top_negatives`.
         geometry_noise: as in `probes.probe_text`.
-        pictures: the folder of the geometry's pictures; None puts them beside `output_json`, if that is given.
+        pictures: the folder of the pictures of geometry and noise; None puts them beside `output_json`, if that is
+            given.
         bootstrap: resamples for the interval of each STS score (`uncertainty`); none with 0 or None.
         whitening: whether to whiten the embeddings, of STS tasks only, see `baselines.whiten_tasks`; the next two imply
             it.
         whitening_text: a corpus to fit the whitening on, instead of the scored sentences.
         whitening_dim: how many dimensions the whitening keeps.
         attacked_sets: folders of pairs that another model was attacked with (`attacked_sets.load_attacked_pairs`).
+        noise_tasks: STS sets of the noise curves; None for STSB test.
+        noise_rates: as in `noise_curves.noise_curve`; None for `noise_curves.RATES`.
+        noise_perturbed: `both` sentences of a pair or the `second`, see there.
+        noise_word_list: synonyms in place of WordNet's. Without either only typos are made, which is said on stderr.
+        checklist_cases: as in `checklist.load_suites`.
         argv: the command's words, for the record.
 
     Returns:
         What `results.json` holds, on every process: `results.base_results` with `tasks`, `averages` and `missing`, a
-        list of {`task`, `reason`}; and with attacked sets `attacked_sets`: name of the folder -> its scores.
+        list of {`task`, `reason`}; and with attacked sets `attacked_sets`: name of the folder -> its scores; with
+        `noise` what `noise_curves.evaluate_noise` returns under `noise` (kind -> set -> curves); with `checklist` what
+        `checklist.evaluate_suite` returns under `checklist`, by the name of the suite.
 
     Raises:
         UserError: for an unknown task, absent or wrong data, or a model that cannot be loaded; nothing is written then.
@@ -96,13 +114,21 @@ def run_evaluation(
     bootstrap = bootstrap or 0
     uncertainty.check_samples(bootstrap)
     tasks = [name.lower() for name in tasks]
-    if "geometry" not in tasks and (geometry_text is not None or pictures is not None):
-        option = "--pictures" if geometry_text is None else "--geometry_text"
-        raise UserError(f"{option} belongs to the geometry: add geometry to --tasks")
+    if "geometry" not in tasks and geometry_text is not None:
+        raise UserError("--geometry_text belongs to the geometry: add geometry to --tasks")
+    if not {"geometry", "noise"} & {*tasks} and pictures is not None:
+        raise UserError("--pictures belongs to the geometry and the noise curves: add geometry or noise to --tasks")
+    chosen = {"tasks": noise_tasks, "rates": noise_rates, "word_list": noise_word_list}
+    if noise_perturbed != "both":
+        chosen["perturbed"] = noise_perturbed
+    if "noise" not in tasks and (given := [name for name, value in chosen.items() if value is not None]):
+        raise UserError(f"--noise_{given[0]} belongs to the noise curves: add noise to --tasks")
+    if "checklist" not in tasks and checklist_cases is not None:
+        raise UserError("--checklist_cases belongs to CheckList: add checklist to --tasks")
     if pictures is not None and Path(pictures).exists() and not Path(pictures).is_dir():
         raise UserError(f"--pictures {pictures} is a file: name a folder")
     if is_whitened(whitening, whitening_text, whitening_dim):
-        if other := [name for name in tasks if name == "geometry" or name == "transfer" or transfer.find_task(name)]:
+        if other := [name for name in tasks if name in GROUPS[1:] or transfer.find_task(name)]:
             raise UserError(f"--whitening is for STS tasks only: evaluate {', '.join(other)} without it")
         if attacked_sets:
             raise UserError("--whitening is for STS tasks only: evaluate attacked sets without it")
@@ -110,7 +136,8 @@ def run_evaluation(
     if len({pairs.name for pairs in attacked}) < len(attacked):
         raise UserError("two attacked sets have the same name of their folder: rename one")
     classified = [name for name in tasks if name == "transfer" or transfer.find_task(name)]
-    loaded, missing = load_tasks([name for name in tasks if name not in classified], data_dir, split, strict)
+    plain = [name for name in tasks if name not in (*classified, *JUDGES)]
+    loaded, missing = load_tasks(plain, data_dir, split, strict)
     if classified and split != "test":
         raise UserError(f"the transfer tasks have splits of their own: leave --split {split} out")
     rows, absent = load_transfer_tasks(classified, data_dir, sst2_train, strict)
@@ -118,15 +145,28 @@ def run_evaluation(
     if "geometry" in tasks:
         geometry, probed = _load_geometry(data_dir, geometry_text, geometry_noise, seed, strict)
         batch_sizes(len(probed.sentences), geometry_k, geometry_batch_sizes)  # refuses before the model is loaded
+    noisy, kinds = [], {}
+    if "noise" in tasks:
+        check_rates(noise_rates)
+        noisy, kinds = _load_noise(noise_tasks, data_dir, split, noise_word_list, strict)
+    suites = []
+    if "checklist" in tasks:
+        suites = load_suites(data_dir, sst2_train=sst2_train, cases=checklist_cases)
     embedder = load_embedder(
         model_name_or_path, pooling=pooling, max_seq_length=max_seq_length, batch_size=batch_size, device=device
     )
-    sets = [data.sentences for data in (*loaded, *rows, *filter(None, [geometry]), *attacked)]
+    sets = [data.sentences for data in (*loaded, *rows, *filter(None, [geometry]), *attacked, *noisy, *suites)]
     if probed is not None:
         sets += [probed.sentences, probed.perturbed]
     whitened = is_whitened(whitening, whitening_text, whitening_dim)
     embeddings = embedder if whitened else sts.Embeddings(embedder, itertools.chain.from_iterable(sets))
     by_task, protocol = embed_tasks(embeddings, loaded, whitening, whitening_text, whitening_dim)
+    # Here every process encodes its share, of one set and kind at a time: together they are a hundred thousand texts.
+    noise = {}
+    if noisy:
+        noise = evaluate_noise(
+            embedder, noisy, kinds, rates=noise_rates, perturbed=noise_perturbed, originals=embeddings
+        )
 
     def score() -> dict[str, Any]:
         scores = sts.evaluate_tasks(by_task, loaded)
@@ -172,10 +212,14 @@ def run_evaluation(
         results["missing"] = missing + absent
         if attacked:
             results["attacked_sets"] = {pairs.name: evaluate_attacked_pairs(embeddings, pairs) for pairs in attacked}
+        if noise:
+            results["noise"] = noise
+        if suites:
+            results["checklist"] = {suite.name: evaluate_suite(embeddings, suite, seed=seed) for suite in suites}
         print(format_tables(results))
         if output_json is not None:
             write_json(output_json, results)
-        if probed is not None and (output_json or pictures):
+        if (probed is not None or noise) and (output_json or pictures):
             _draw(results, output_json, pictures)
         return results
 
@@ -237,15 +281,32 @@ def _load_geometry(
     return data, probed
 
 
+def _load_noise(
+    names: Sequence[str] | None, data_dir: str | Path | None, split: str, word_list: str | None, strict: bool
+) -> tuple[list[sts.StsData], dict[str, Perturb]]:
+    """The sets of the noise curves, and the kinds of noise."""
+    names = [name.lower() for name in names or NOISE_SETS]
+    if other := [name for name in names if name in GROUPS[1:] or transfer.find_task(name)]:
+        raise UserError(f"--noise_tasks takes sts or STS sets: leave {', '.join(other)} out")
+    kinds, reason = perturbations(word_list, strict=strict)
+    if reason and rank() == 0:
+        print(f"MISSING the noise curves of synonyms, those of typos alone are drawn: {reason}", file=sys.stderr)
+    return load_tasks(names, data_dir, split, strict)[0], kinds
+
+
 def _draw(results: Mapping[str, Any], output_json: str | Path | None, folder: str | Path | None) -> None:
-    """The pictures of the probes, or how to get them."""
+    """The pictures of the probes and of the noise curves, or how to get them."""
     if not drawing.has_matplotlib():
         print(f"no pictures were drawn: {drawing.HOW_TO_GET}")
         return
     model = Path(results["model"]).resolve().name
     name = Path(output_json).name.removesuffix(".json") if output_json is not None else model
     stem = Path(folder or Path(output_json).parent) / name
-    files = drawing.draw_probes({model: results["tasks"]["geometry"]["probes"]}, stem)
+    files = []
+    if probes := results["tasks"].get("geometry", {}).get("probes"):
+        files += drawing.draw_probes({model: probes}, stem)
+    if "noise" in results:
+        files += drawing.draw_noise({model: results["noise"]}, stem)
     print("pictures: " + ", ".join(map(str, files)))
 
 
@@ -270,10 +331,9 @@ def load_tasks(
     )
     named: dict[tuple[str, str], None] = {}
     for name in tasks:
-        if name == "transfer" or transfer.find_task(name):
-            raise UserError(
-                f"{name} is a transfer task, which examples/run_eval.py scores: run it on the trained model"
-            )
+        if name == "transfer" or name in JUDGES or transfer.find_task(name):
+            kind = "no STS" if name in JUDGES else "a transfer"
+            raise UserError(f"{name} is {kind} task, which examples/run_eval.py scores: run it on the trained model")
         if name not in GROUPS:
             try:
                 named[sts.parse_task(name, split)] = None
@@ -338,7 +398,7 @@ def _load_group(
 
 
 def format_tables(results: Mapping[str, Any]) -> str:
-    """The tables that the command prints: STS scores, one table a split, transfer accuracies, and the geometry.
+    """The tables that the command prints: STS, one table a split, transfer, the geometry, and the judges of robustness.
 
     Args:
         results: the object that `run_evaluation` returns.
@@ -383,6 +443,8 @@ def format_tables(results: Mapping[str, Any]) -> str:
                 lines.append(f"{name:<16}{shown:>10}")
         if probes := geometry.get("probes"):
             lines += _probe_lines(probes)
+    lines += noise_lines(results.get("noise", {}))
+    lines += checklist_lines(results.get("checklist", {}))
     return "\n".join(lines)
 
 

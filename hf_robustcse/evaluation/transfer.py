@@ -54,6 +54,10 @@ from hf_robustcse.evaluation.regression import fit_together, one_thread, predict
 from hf_robustcse.evaluation.sts import Embeddings, Encode, clean, read_rows, table_text, task_folders, tsv_files
 
 Row = tuple[int, tuple[str, ...]]
+Texts = Sequence[tuple[str, ...]]
+"""Rows without their labels: one sentence each, or two."""
+Classify = Callable[[Embeddings, Texts], np.ndarray]
+"""Embeddings that hold the sentences of n rows, and the rows -> (n,) predicted labels."""
 
 FOLDS = 10
 # The weight of half the squared norm against the sum (not the mean) of the losses, from strong to weak, for embeddings
@@ -423,21 +427,35 @@ def _parts(labels: Mapping[str, np.ndarray], seed: int) -> list[_Part]:
     return [_Part(rows["train"], rows["test"], choose)]
 
 
-def _features(embeddings: Embeddings, data: TransferData) -> np.ndarray:
-    """The features of all rows: (n, d), or (n, 2d) for pairs, with the scale and the means of the training set."""
-    rows = [texts for split in data.splits.values() for _, texts in split]
-    fitted = len(data.splits["all" if "all" in data.splits else "train"])
-    indices = [embeddings.rows_of(side) for side in zip(*rows, strict=True)]
-    sides = [(embeddings.unit[index] * embeddings.norms[index]).astype(DTYPE) for index in indices]
-    train = np.concatenate([side[:fitted] for side in sides])
-    size = np.sqrt(np.mean(np.square(train), dtype=np.float64))
-    spread = np.sqrt(np.mean(train.var(axis=0, dtype=np.float64)))
-    scale = DTYPE(spread if spread > 1e-6 * size else size or 1)  # below that it is rounding: all embeddings are equal
-    first, *second = (side / scale for side in sides)
-    x = np.hstack([np.abs(first - second[0]), first * second[0]]) if second else first
-    # With an intercept that is not penalised this changes no optimum, and lbfgs arrives in far fewer steps.
-    x -= x[:fitted].mean(axis=0, dtype=np.float64).astype(DTYPE)
-    return x
+class _Features:
+    """Rows -> their features, (n, d) or (n, 2d) for pairs, with the scale and the means of a training set.
+
+    Args:
+        embeddings: that hold the training set.
+        train: its rows.
+    """
+
+    def __init__(self, embeddings: Embeddings, train: Texts) -> None:
+        sides = np.concatenate(self._sides(embeddings, train))
+        size = np.sqrt(np.mean(np.square(sides), dtype=np.float64))
+        spread = np.sqrt(np.mean(sides.var(axis=0, dtype=np.float64)))
+        # Below that it is rounding: all embeddings are equal.
+        self.scale = DTYPE(spread if spread > 1e-6 * size else size or 1)
+        # With an intercept that is not penalised this changes no optimum, and lbfgs arrives in far fewer steps.
+        self.means = self._scaled(embeddings, train).mean(axis=0, dtype=np.float64).astype(DTYPE)
+
+    def __call__(self, embeddings: Embeddings, rows: Texts) -> np.ndarray:
+        x = self._scaled(embeddings, rows)
+        x -= self.means
+        return x
+
+    def _sides(self, embeddings: Embeddings, rows: Texts) -> list[np.ndarray]:
+        indices = [embeddings.rows_of(side) for side in zip(*rows, strict=True)]
+        return [(embeddings.unit[index] * embeddings.norms[index]).astype(DTYPE) for index in indices]
+
+    def _scaled(self, embeddings: Embeddings, rows: Texts) -> np.ndarray:
+        first, *second = (side / self.scale for side in self._sides(embeddings, rows))
+        return np.hstack([np.abs(first - second[0]), first * second[0]]) if second else first
 
 
 def evaluate_transfer(
@@ -463,8 +481,37 @@ def evaluate_transfer(
     Raises:
         UserError: if embeddings are not finite.
     """
-    embeddings = Embeddings.of(encode, data.sentences)
-    x = _features(embeddings, data)
+    return _evaluate(Embeddings.of(encode, data.sentences), data, seed, advance)[0]
+
+
+def train_classifier(encode: Encode, data: TransferData, *, seed: int = 0) -> tuple[Classify, dict[str, Any]]:
+    """The classifier that `evaluate_transfer` scores, to classify other rows with.
+
+    Args:
+        encode: see there.
+        data: the rows of a task with a train and a test set: SST2, TREC or MRPC.
+        seed: see there.
+
+    Returns:
+        The classifier, and what `evaluate_transfer` returns.
+
+    Raises:
+        ValueError: for a task that is cross-validated, which has a classifier for each fold.
+        UserError: if embeddings are not finite.
+    """
+    if "all" in data.splits:
+        raise ValueError(f"{data.task} has no train set, and so no one classifier")
+    record, features, (classifier,) = _evaluate(Embeddings.of(encode, data.sentences), data, seed, lambda work: None)
+    return lambda embeddings, rows: classifier.predict(features(embeddings, rows)), record
+
+
+def _evaluate(
+    embeddings: Embeddings, data: TransferData, seed: int, advance: Callable[[int], Any]
+) -> tuple[dict[str, Any], _Features, list[LogisticRegression]]:
+    """What `evaluate_transfer` returns, the features, and the classifiers of the fits that are scored."""
+    texts = {split: [texts for _, texts in rows] for split, rows in data.splits.items()}
+    features = _Features(embeddings, texts["all" if "all" in texts else "train"])
+    x = features(embeddings, [row for rows in texts.values() for row in rows])
     labels = {split: np.array([label for label, _ in rows]) for split, rows in data.splits.items()}
     y = np.concatenate(list(labels.values()))
     parts = _parts(labels, seed)
@@ -482,9 +529,9 @@ def evaluate_transfer(
         advance(work(data) // len(parts))
         return np.stack(scores), failed
 
-    def test(part: _Part, penalty: float) -> np.ndarray:
-        classifier = LogisticRegression(C=1 / penalty, max_iter=MAX_ITER)
-        return classifier.fit(x[part.train], y[part.train]).predict(x[part.test])
+    def fit(part: _Part, penalty: float) -> tuple[LogisticRegression, np.ndarray]:
+        classifier = LogisticRegression(C=1 / penalty, max_iter=MAX_ITER).fit(x[part.train], y[part.train])
+        return classifier, classifier.predict(x[part.test])
 
     threads = torch.get_num_threads()
     with (
@@ -498,7 +545,7 @@ def evaluate_transfer(
         # The mean over the folds of a part; the first of equals, which is the strongest penalty.
         means = np.array([scores.mean(axis=0) for scores, _ in chosen]).round(12)
         penalties = [PENALTIES[best] for best in means.argmax(axis=1)]
-        predictions = list(pool.map(test, parts, penalties))
+        classifiers, predictions = zip(*pool.map(fit, parts, penalties), strict=True)
     failed = sum(unfinished for _, unfinished in chosen)
     for warning in caught:
         if issubclass(warning.category, ConvergenceWarning):
@@ -512,7 +559,7 @@ def evaluate_transfer(
     result = {"accuracy": float(np.mean(folds))}
     if TASKS[data.task].pairs:
         result["f1"] = 100 * float(f1_score(y[parts[0].test], predictions[0], zero_division=0))
-    return result | {
+    result |= {
         "folds": folds,
         "dev_accuracy": 100 * float(means.max(axis=1).mean()),
         "penalty": penalties,
@@ -522,6 +569,7 @@ def evaluate_transfer(
         "not_converged": failed,
         **({} if data.train is None else {"train": data.train}),
     }
+    return result, features, list(classifiers)
 
 
 def work(data: TransferData) -> int:

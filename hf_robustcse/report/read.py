@@ -24,6 +24,8 @@ GEOMETRY_METRICS = ("alignment", "uniformity", "positive_cosine", "random_cosine
 """The metrics of the geometry that a report shows."""
 TYPO_METRICS = ("retrieval", "cosine")
 """How often a sentence is found again from its version with typos, x 100, and the cosine of the two."""
+JUDGE_METRICS = ("invariance", "accuracy", "retrieval", "cosine")
+"""Of CheckList's suites: the first, third and fourth of the groups, the second of the labelled cases."""
 ATTACK_METRICS = ("success_rate", "accuracy_before", "accuracy_after", "queries_per_example", "words_changed")
 # Numbers of a task that are no score: counts, settings, spreads of another number, and what belongs to another split.
 _NO_SCORE = re.compile(
@@ -39,7 +41,7 @@ class Column:
     """One column of scores.
 
     Attributes:
-        group: sts, transfer, geometry, typos, fine-tuning, robust, invariance or attacks.
+        group: sts, transfer, geometry, typos, noise, checklist, fine-tuning, robust, invariance or attacks.
         task: canonical name; "average" of a group, or what is averaged.
         split: test, dev, train, all (cross-validation), or "" where it was not recorded.
         metric: name of the number.
@@ -352,6 +354,7 @@ def _result_rows(data: Mapping[str, Any]) -> list[Row]:
         backbone=_backbone(words) if trained else PurePath(data["model"]).name,
     )
     row.scores |= _attack_scores(data.get("attacks") or {}, len(seeds) if seeds else 1)
+    row.scores |= _judge_scores(data)
     averages = data.get("averages") or {}
     for name, value in averages.items():
         mean = _number(value, f"averages.{name}")
@@ -567,6 +570,40 @@ def _attack_scores(attacks: Mapping[str, Any], seeds: int) -> dict[Column, Value
                 if value is not None:
                     name = f"{clean(task)}, {clean(recipe)}"
                     scores[Column("attacks", name, clean(record.get("split") or ""), metric)] = value
+    return scores
+
+
+def _judge_scores(data: Mapping[str, Any]) -> dict[Column, Value]:
+    """The numbers of `noise: {kind: {set: {...}}}`, one a curve, and of `checklist: {suite: {...}}`."""
+    scores = {}
+
+    def add(column: Column, record: Mapping[str, Any], metric: str, about: Mapping[str, Any]) -> None:
+        value = _value(record, metric, f"{column.group}.{column.task}.{column.metric}", {"seeds": 1, **about})
+        if value is not None:
+            scores[column] = value
+
+    for kind, sets in (data.get("noise") or {}).items():
+        for name, record in sets.items():
+            rates = " ".join(f"{rate:g}" for rate in record["rates"])
+            about = {
+                "data": record.get("sha256"), "count": _count(record.get("n")), "source": clean(record.get("source")),
+                "protocol": clean(f"{kind} at {rates}, perturbed: {record.get('perturbed')}"),
+            }  # fmt: skip
+            task, split = _sts_name(name, record.get("split"))
+            for curve in record["relative"]:
+                add(Column("noise", f"{task}, {clean(kind)}", split, f"relative {clean(curve)}"), record["relative"],
+                    curve, about)  # fmt: skip
+    for name, record in (data.get("checklist") or {}).items():
+        classifier = record["classifier"]
+        said = clean(f"classifier of {classifier['task']} {classifier.get('train', '')}")
+        for metric in JUDGE_METRICS:
+            part = record["functionality" if metric == "accuracy" else "invariance"]
+            count = _count(part.get("n", part.get("variants")))
+            about = {
+                "data": part.get("sha256"), "count": count, "source": clean(part.get("source")),
+                "protocol": f"{said}, {count} cases",
+            }  # fmt: skip
+            add(Column("checklist", clean(name), "test", metric), part, metric, about)
     return scores
 
 

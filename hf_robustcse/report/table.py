@@ -13,11 +13,22 @@ from hf_robustcse.evaluation.transfer import TASKS as TRANSFER_TASKS
 from hf_robustcse.methods import METHODS
 from hf_robustcse.report.read import ATTACK_METRICS, GEOMETRY_METRICS, Column, Comparison, Row, Value
 
-GROUPS = ("sts", "transfer", "geometry", "typos", "fine-tuning", "robust", "invariance", "attacks")
+GROUPS = (
+    "sts",
+    "transfer",
+    "geometry",
+    "typos",
+    "noise",
+    "checklist",
+    "fine-tuning",
+    "robust",
+    "invariance",
+    "attacks",
+)
 SPLITS = ("test", "all", "dev", "train", "")
 HIGHER = (
     "spearman", "pearson", "accuracy", "f1", "em", "exact_match", "matthews", "matthews_correlation", "invariance",
-    "accuracy_after", "queries_per_example", "retrieval",
+    "accuracy_after", "queries_per_example", "retrieval", "relative retrieval",
 )  # fmt: skip
 LOWER = ("success_rate",)
 """Where less is better: attacks. Alignment and uniformity have no best of their own: a collapsed model aligns best."""
@@ -208,6 +219,7 @@ def _group(column: Column) -> str:
     return {
         "transfer": "transfer, accuracy x 100", "typos": "sentences with typos", "robust": "fine-tuning, robust set",
         "invariance": "fine-tuning, invariance", "attacks": "attacks",
+        "noise": "noise curves, % of what it is without", "checklist": "CheckList, classifier on frozen embeddings",
         "fine-tuning": "fine-tuning, normal set",
     }[column.group]  # fmt: skip
 
@@ -233,6 +245,8 @@ def _full(column: Column) -> str:
         "transfer": f"{name}, transfer accuracy",
         "geometry": f"{name}, {NAMES.get(column.task, column.task)} {column.split}".rstrip(),
         "typos": f"{name}, sentences with typos",
+        "noise": f"{name}, noise curve",
+        "checklist": f"{name}, CheckList",
         "fine-tuning": name,
         "robust": f"{name}, robust set",
         "invariance": name if column.metric == "invariance" else f"{name}, invariance",

@@ -88,7 +88,7 @@ def test_complete_group_has_an_average(bert: Path, small: Path, pairs: list, wri
         (["sts"], {"split": "dev"}, "seven test sets"),
         (["sts", "transfer"], {}, "missing of the group transfer: MR, CR, SUBJ, MPQA, SST2, TREC, MRPC"),
         (["transfer"], {"split": "dev"}, "splits of their own"),
-        (["stsx"], {}, "unknown task 'stsx'; available: sts, transfer, geometry, STS12"),
+        (["stsx"], {}, "unknown task 'stsx'; available: sts, transfer, geometry, noise, checklist, STS12"),
         (["STS12"], {"split": "dev"}, "no split 'dev'"),
     ],
 )
