@@ -61,7 +61,7 @@ class Study:
         systems: name -> its `options`, and its `trials`: more options, option -> value each. Others are compared with
             the first system, and its model is ``{first}`` in their options.
         dev: the dev set that chooses.
-        judge: options of run_eval.py.
+        judge: options of run_eval.py for the models of ``steps`` (the untrained encoder too) and of ``seconds``.
         attacks: name -> options of run_attack.py.
         attack_resources: options of all of them.
     """
@@ -74,7 +74,7 @@ class Study:
     seeds: list[int]
     systems: dict[str, dict[str, Any]]
     dev: str
-    judge: list[str]
+    judge: dict[str, list[str]]
     attacks: dict[str, list[str]]
     attack_resources: list[str]
 
@@ -98,6 +98,8 @@ def read_study(path: Path) -> Study:
             raise UserError(f"the study {path}: {name} must have options and trials, and nothing else")
     if len({len(system["trials"]) for system in study.systems.values()}) != 1:
         raise UserError(f"the study {path}: every system must have the same number of trials")
+    if set(study.judge) != set(BUDGETS):
+        raise UserError(f"the study {path}: judge must have options for {' and '.join(BUDGETS)}")
     if study.trial_seed in study.seeds or not study.seeds:
         raise UserError(f"the study {path}: name seeds, and none that is the trials' own")
     return study
@@ -249,7 +251,8 @@ class Work:
         found = []
         for name, words in models:
             result = self.folder / "judged" / f"{name}.json"
-            words = ["run_eval.py", *words, *self.study.judge, *self._data(), "--output_json", str(result)]
+            judge = self.study.judge["seconds" if name.startswith("seconds-") else "steps"]
+            words = ["run_eval.py", *words, *judge, *self._data(), "--output_json", str(result)]
             found.append(Cell(f"judge-{name}", tuple(words)))
         for budget in BUDGETS:
             for system in self.study.systems:
@@ -362,7 +365,8 @@ METRICS = {
     "transfer": "transfer",
     "typos": "STS-B, typos",
     "synonyms": "STS-B, synonyms",
-    "checklist": "CheckList",
+    "found": "found again",
+    "invariance": "CheckList",
     "alignment": "alignment",
     "uniformity": "uniformity",
 }
@@ -370,7 +374,11 @@ METRICS = {
 
 
 def figures(judged: dict[str, Any]) -> dict[str, float]:
-    """The figures of a model from what run_eval.py wrote: every task's, and the means of the tasks at hand."""
+    """The figures of a model from what run_eval.py wrote: every task's, and the means of the tasks at hand.
+
+    `typos` and `synonyms` are the means of the noise curve of STS-B test over its rates above 0, `found` how often a
+    sentence with typos finds itself, and `invariance` the mean over CheckList's suites.
+    """
     tasks = judged["tasks"]
     found = {name: tasks[name]["spearman"] for name in STS if name in tasks}
     found |= {name: tasks[name]["accuracy"] for name in TRANSFER if name in tasks}
@@ -379,6 +387,18 @@ def figures(judged: dict[str, Any]) -> dict[str, float]:
             found[mean] = statistics.fmean(values)
     if "geometry" in tasks:
         found |= {name: tasks["geometry"][name] for name in ("alignment", "uniformity")}
+    for kind, sets in judged.get("noise", {}).items():
+        for name, curve in sets.items():
+            at = "" if name == "STSB" else f" {name}"
+            noisy = [score for rate, score in zip(curve["rates"], curve["spearman"], strict=True) if rate]
+            found[f"{kind}{at}"] = statistics.fmean(noisy)
+            for rate, score in zip(curve["rates"], curve["spearman"], strict=True):
+                found[f"{kind}{at} {rate:g}"] = score
+            if kind == "typos" and not at:
+                found["found"] = curve["relative"]["retrieval"]
+    if checks := judged.get("checklist", {}):
+        found["invariance"] = statistics.fmean(suite["invariance"]["invariance"] for suite in checks.values())
+        found |= {f"functionality {name}": suite["functionality"]["accuracy"] for name, suite in checks.items()}
     return found
 
 

@@ -14,7 +14,8 @@ from hf_robustcse.files import write_json
 
 DECLARED = {
     "about": "a test", "train": {"pooler": "cls", "learning_rate": 1e-3}, "dev": "stsb_dev", "trial_steps": 20,
-    "trial_seed": 9, "steps": 40, "seeds": [0, 1], "judge": ["--tasks", "sts"],
+    "trial_seed": 9, "steps": 40, "seeds": [0, 1],
+    "judge": {"steps": ["--tasks", "sts"], "seconds": ["--tasks", "sts"]},
     "attack_resources": ["--pos_tagger", "none"],
     "systems": {
         "simcse": {"options": {"method": "simcse"}, "trials": [{}, {"learning_rate": 2e-3}]},
@@ -143,6 +144,7 @@ def test_figures_spread_and_tables(make):
     ("changes", "said"),
     [
         ({"extra": 1}, "must have the entries"),
+        ({"judge": {"steps": []}}, "judge must have options for steps and seconds"),
         ({"trial_seed": 0}, "none that is the trials' own"),
         ({"systems": {"a": {**ONE, "trials": [{}]}, "b": {**ONE, "trials": []}}}, "same number of trials"),
         ({"systems": {"a": {"trials": [{}]}}}, "a must have options and trials"),
