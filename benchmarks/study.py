@@ -14,7 +14,8 @@ Stages, each a list of cells, each cell a command of its own process that is not
 5. ``attack``: run_attack.py on the models of `steps`.
 
 Killed or stopped by ``--minutes``, the same command goes on; a cell that failed is tried again by the next call, and
-its last line is printed. ``--collect`` writes what is finished as one JSON, with the command behind every figure.
+its last line is printed. ``--collect`` writes what is finished as one JSON, with the command behind every
+figure, and draws it.
 """
 
 from __future__ import annotations
@@ -535,6 +536,37 @@ def tables(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def picture(record: dict[str, Any], path: Path) -> None:
+    """Draw the noise curves of all systems, and each seed's STS score against its score under typos."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12.8, 4.8), layout="constrained")
+    curves, scatter = figure.subplots(1, 2)
+    systems = {UNTRAINED: [record["untrained"]]}
+    systems |= {
+        system: [row["figures"] for row in seeds.values()] for system, seeds in record["models"]["steps"].items()
+    }
+    for number, (system, rows) in enumerate(systems.items()):
+        color = f"C{number}" if number < 10 else "black"
+        spreads = spread_over_seeds(rows)
+        points = {float(name.split()[1]): value for name, value in spreads.items() if name.startswith("typos 0")
+                  or name == "typos 1"}  # fmt: skip
+        if points:
+            means, stds = ([value[key] or 0.0 for value in points.values()] for key in ("mean", "std"))
+            curves.errorbar(list(points), means, stds, label=system, marker="o", capsize=3, color=color)
+            scatter.scatter([row["STS"] for row in rows], [row["typos"] for row in rows], color=color)
+    curves.set_xlabel("rate of words with typos")
+    curves.set_ylabel("Spearman x 100, STS-B test")
+    scatter.set_xlabel("STS, mean of the tasks, x 100")
+    scatter.set_ylabel("STS-B test with typos, mean over the rates, x 100")
+    for axes in (curves, scatter):
+        axes.grid(alpha=0.3)
+    figure.suptitle(record["about"], fontsize="medium")
+    figure.legend(loc="outside lower center", ncols=5, fontsize="small")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=100, metadata={"Software": None})
+
+
 def _cell(value: dict[str, Any] | None) -> str:
     if value is None:
         return ""
@@ -560,7 +592,12 @@ def main() -> None:
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=list(STAGES), help="these alone")
     parser.add_argument("--jobs", type=int, default=1, help="cells at a time (default %(default)s)")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="start no cell after so many")
-    parser.add_argument("--collect", type=Path, metavar="FILE", help="write what is finished, print tables, and stop")
+    parser.add_argument(
+        "--collect",
+        type=Path,
+        metavar="FILE",
+        help="write what is finished, FILE.png beside it, print tables, and stop",
+    )
     options = parser.parse_args()
     at_least(1, options, "jobs")
     check_output(options, "collect")
@@ -569,6 +606,7 @@ def main() -> None:
         record = collect(work)
         write_json(options.collect, record)
         print(tables(record))
+        picture(record, options.collect.with_suffix(".png"))
         return
     deadline = time.monotonic() + 60 * options.minutes
     for stage in options.stages:

@@ -155,6 +155,7 @@ def test_a_study_that_is_none(make, changes, said):
         make(**changes)
 
 
-def test_the_committed_study_is_one():
-    declared = study.read_study(Path(study.__file__).with_name("study_embedded.yaml"))
+@pytest.mark.parametrize("name", ["embedded", "minilm"])
+def test_the_committed_studies_are_such(name):
+    declared = study.read_study(Path(study.__file__).with_name(f"study_{name}.yaml"))
     assert next(iter(declared.systems)) == "simcse" and len(declared.seeds) >= 3
