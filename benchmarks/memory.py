@@ -253,6 +253,8 @@ def measured_before(args: argparse.Namespace, about: dict[str, Any]) -> dict[str
         return {}
     result = read_json(args.output_json)
     for name, value in about.items():
+        if name.startswith("limit_"):  # decides what is run, not what it measures
+            continue
         if not isinstance(result, dict) or "cells" not in result or result.get(name) != value:
             raise UserError(f"{args.output_json} was measured under another {name}: name another file, or remove it")
     return result["cells"]
