@@ -145,10 +145,23 @@ def attack_rows() -> Iterator[list[str]]:
             yield [label, f"`{method}`", *counts, *(f"{cell['success_rate']:.1f}" for cell in cells)]
 
 
+def memory_rows() -> Iterator[list[str]]:
+    """Peak memory of every method, in MiB and in that of simcse, and in chunks."""
+    cells, batches = result("memory_cpu_methods_embedded")["cells"], (64, 512, 2048)
+
+    def peak(name: str) -> str:
+        return f"{cells[name]['peak_bytes'] / 2**20:.0f}" if "peak_bytes" in cells[name] else "not run"
+
+    for method in ("simcse", "vadv", "dcl", "robustsentembed", "gs_infonce", "dclr"):
+        ratios = [cells[f"{method} {n}"]["peak_bytes"] / cells[f"simcse {n}"]["peak_bytes"] for n in batches]
+        whole, chunks = ([peak(f"{method} {n}{how}") for n in batches] for how in ("", " in chunks of 64"))
+        yield [f"`{method}`", *whole, *(f"{ratio:.2f}" for ratio in ratios), *chunks]
+
+
 def test_every_figure_in_a_table_of_the_results_is_that_of_its_file():
-    made = [*wiki_rows(), *sweep_rows(), *pooling_rows(), *fine_tuning_rows(), *attack_rows()]
+    made = [*wiki_rows(), *sweep_rows(), *pooling_rows(), *fine_tuning_rows(), *attack_rows(), *memory_rows()]
     found = [row for row in table_rows("docs/results.md") if any(re.search(r"\d\.\d", cell) for cell in row)]
-    assert sorted(found) == sorted(made) and len(found) == 3 + 10 + 4 + 8 + 24
+    assert sorted(found) == sorted(made) and len(found) == 3 + 10 + 4 + 8 + 24 + 6
 
 
 def test_the_figures_in_the_readme_and_on_the_page_of_a_method():
