@@ -11,6 +11,8 @@
 #   precision    short trainings in bf16, fp16, with torch.compile and with gradient checkpointing
 #   train        METHODS x SEEDS on SENTENCES from MODEL, the checkpoint chosen on STS-B dev: the methods side by side
 #   attacks      PWWS beside TextAttack, and all recipes in bf16, on VICTIM
+#   study        STUDY on MODEL and SENTENCES: every method tuned, trained, judged; as many calls as it takes, the
+#                models stay in STUDY_DIR, and OUT/study.json has what is finished
 #
 # What is finished in OUT is not run again, so a stage that was cut goes on with the same command. A row that fails is
 # named in OUT/failed.txt and the next one runs; the exit code is 1 if there was one. No row needs a network. The
@@ -34,6 +36,8 @@
 #   KEEP_WEIGHTS 1: leave the trained models in OUT
 #   VICTIM, ATTACKED, RESOURCES, ATTACKS   of attacks: a classifier, its examples (label, text), the options of the
 #                resources, and the recipes (all)
+#   STUDY        of study: its file (benchmarks/study_gpu.yaml), JOBS (6) processes at a time, STUDY_DIR (runs/study)
+#   DATA_DIR     of study: folder with sts/, transfer/, attack/ and lexicon/
 #   TEXTATTACK_PYTHON   an interpreter with textattack==0.3.11
 #   GPU_RUN_TOY  1: next to nothing of every stage, on the CPU, to see that it runs
 set -uo pipefail
@@ -232,13 +236,25 @@ stage_attacks() {
         $(small --num_examples 2)
 }
 
+stage_study() {
+    if [ -z "${DATA_DIR:-}" ]; then
+        echo "study needs DATA_DIR, the folder of its evaluation data; see the top of this file"
+        return
+    fi
+    local study=("$PYTHON" -m benchmarks.study "${STUDY:-benchmarks/study_gpu.yaml}" --output_dir "${STUDY_DIR:-runs/study}"
+        --model_name_or_path "$MODEL" --train_file "$SENTENCES" --data_dir "$DATA_DIR")
+    row study "${study[@]}" --jobs "${JOBS:-6}" --minutes "$((($(left) - 90) / 60))" # 90 s for the cells that run then
+    row study-figures "${study[@]}" --collect "$OUT/study.json"
+    rm -f "$OUT/study-figures.done" # there is more of them after each call
+}
+
 if [ $# = 0 ]; then
     sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$here/benchmarks/gpu_run.sh"
     exit 2
 fi
 for stage in "$@"; do
     if ! declare -F "stage_$stage" > /dev/null; then
-        echo "error: there is no stage $stage; stages: probe tests speed speed-compiled speed-float steps memory precision train attacks" >&2
+        echo "error: there is no stage $stage; stages: probe tests speed speed-compiled speed-float steps memory precision train attacks study" >&2
         exit 2
     fi
 done

@@ -18,6 +18,7 @@ from gpu_speed import PRECISIONS, OutOfTime, at_most, known_peak  # noqa: E402
 
 STAGES = (
     "probe", "tests", "speed", "speed-compiled", "speed-float", "steps", "memory", "precision", "train", "attacks",
+    "study",
 )  # fmt: skip
 
 

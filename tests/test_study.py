@@ -155,7 +155,7 @@ def test_a_study_that_is_none(make, changes, said):
         make(**changes)
 
 
-@pytest.mark.parametrize("name", ["embedded", "minilm"])
+@pytest.mark.parametrize("name", ["embedded", "minilm", "gpu"])
 def test_the_committed_studies_are_such(name):
     declared = study.read_study(Path(study.__file__).with_name(f"study_{name}.yaml"))
     assert next(iter(declared.systems)) == "simcse" and len(declared.seeds) >= 3
