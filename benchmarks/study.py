@@ -120,6 +120,10 @@ class Work:
     def __init__(self, study: Study, options: argparse.Namespace) -> None:
         self.study, self.options, self.folder = study, options, options.output_dir
         self.first = next(iter(study.systems))
+        if unknown := [name for name in options.systems or () if name not in study.systems]:
+            raise UserError(f"the study has no system {unknown[0]}: choose among {', '.join(study.systems)}")
+        wanted = {self.first, *(options.systems or study.systems)}
+        self.systems = [system for system in study.systems if system in wanted]
         self.trials = len(study.systems[self.first]["trials"])
         self.data_dir = options.data_dir or "data"
 
@@ -202,7 +206,7 @@ class Work:
             return [self._judge()]
         if stage == "attack":
             return [self._attack()]
-        others = [system for system in self.study.systems if system != self.first]
+        others = [system for system in self.systems if system != self.first]
         if stage == "trials":
             return [self._trials([self.first]), self._trials(others)]
         if stage == "steps":
@@ -233,7 +237,7 @@ class Work:
         """Name and folder of the models that are trained."""
         found = [
             (f"{budget}-{system}-{seed}", self.model(budget, system, seed))
-            for budget in budgets for seed in self.study.seeds for system in self.study.systems
+            for budget in budgets for seed in self.study.seeds for system in self.systems
             if budget == "steps" or system != self.first
         ]  # fmt: skip
         return [(name, folder) for name, folder in found if (folder / "results.json").is_file()]
@@ -256,7 +260,7 @@ class Work:
             words = ["run_eval.py", *words, *judge, *self._data(), "--output_json", str(result)]
             found.append(Cell(f"judge-{name}", tuple(words)))
         for budget in BUDGETS:
-            for system in self.study.systems:
+            for system in self.systems:
                 there = all((self.model(budget, s, seed) / "results.json").is_file()
                             for s in (self.first, system) for seed in self.study.seeds)  # fmt: skip
                 if system == self.first or not there:
@@ -432,11 +436,12 @@ def collect(work: Work) -> dict[str, Any]:
              "stopped": done[f"trials-{system}-{number}"].get("stopped")}
             for number, score in enumerate(work.dev_scores(system))
         ]
-        for system, declared in study.systems.items()
+        for system in work.systems
+        for declared in [study.systems[system]]
     }  # fmt: skip
     models: dict[str, dict[str, dict[str, Any]]] = {budget: {} for budget in BUDGETS}
     for budget in BUDGETS:
-        for system in study.systems:
+        for system in work.systems:
             for seed in study.seeds:
                 of = "steps" if system == work.first else budget
                 path = folder / "judged" / f"{of}-{system}-{seed}.json"
@@ -454,7 +459,7 @@ def collect(work: Work) -> dict[str, Any]:
     compared = {
         budget: {
             system: {key: record[key] for key in ("tasks", "mean", "command")}
-            for system in study.systems
+            for system in work.systems
             if (path := folder / "compared" / f"{budget}-{system}.json").is_file()
             for record in [read_json(path)]
         }
@@ -467,7 +472,7 @@ def collect(work: Work) -> dict[str, Any]:
         **{key: value for key, value in machine().items() if key != "command"},
         "hours": round(sum(record["seconds"] for record in done.values()) / 3600, 2),
         "trials": trials,
-        "chosen": {system: work.chosen(system) for system in study.systems},
+        "chosen": {system: work.chosen(system) for system in work.systems},
         "untrained": figures(read_json(untrained)),
         "models": models,
         "summary": {
@@ -485,7 +490,7 @@ def attacked(work: Work) -> dict[str, Any]:
     """Success of the attacks: attack set -> system -> recipe -> counts over the seeds, and the rate of their sums."""
     found: dict[str, Any] = {}
     for name in work.study.attacks:
-        for system in work.study.systems:
+        for system in work.systems:
             for seed in work.study.seeds:
                 path = work.folder / "attacked" / name / f"steps-{system}-{seed}" / "results.json"
                 if not work.done(f"attack-{name}-steps-{system}-{seed}").is_file():
@@ -590,6 +595,7 @@ def main() -> None:
     parser.add_argument("--train_file", help="corpus (default: the embedded one)")
     parser.add_argument("--data_dir", help="folder with sts/, transfer/, attack/ and so on (default: the Hub)")
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=list(STAGES), help="these alone")
+    parser.add_argument("--systems", nargs="+", metavar="NAME", help="these alone, beside the first one")
     parser.add_argument("--jobs", type=int, default=1, help="cells at a time (default %(default)s)")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="start no cell after so many")
     parser.add_argument(

@@ -164,6 +164,12 @@ def test_every_figure_in_a_table_of_the_results_is_that_of_its_file():
     assert sorted(found) == sorted(made) and len(found) == 3 + 10 + 4 + 8 + 24 + 6
 
 
+def test_figures_of_the_claims_are_those_of_the_results():
+    claims, results = (PAGES[f"docs/{name}.md"].read_text(encoding="utf-8") for name in ("claims", "results"))
+    quoted = set(re.findall(r"\d+\.\d+ ± \d+\.\d+", claims))
+    assert len(quoted) > 5 and all(figure in results for figure in quoted)
+
+
 def test_the_figures_in_the_readme_and_on_the_page_of_a_method():
     cells, overall = result("methods_wiki_embedded")["cells"], {}
     for method in ATTACKED:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from benchmarks import study
 from hf_robustcse.errors import UserError
 from hf_robustcse.files import write_json
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks import study  # noqa: E402
 
 DECLARED = {
     "about": "a test", "train": {"pooler": "cls", "learning_rate": 1e-3}, "dev": "stsb_dev", "trial_steps": 20,
@@ -30,11 +33,16 @@ ONE = {"options": {"method": "simcse"}, "trials": [{}]}
 
 @pytest.fixture
 def make(tmp_path):
-    def make(**changes):
+    def make(systems_alone=None, **changes):
         path = tmp_path / "study.yaml"
         path.write_text(yaml.safe_dump({**DECLARED, **changes}, sort_keys=False))
         options = argparse.Namespace(
-            output_dir=tmp_path / "out", train_file="corpus.txt", model_name_or_path=None, data_dir="data", jobs=1
+            output_dir=tmp_path / "out",
+            train_file="corpus.txt",
+            model_name_or_path=None,
+            data_dir="data",
+            jobs=1,
+            systems=systems_alone,
         )
         return study.Work(study.read_study(path), options)
 
@@ -96,6 +104,12 @@ def test_the_best_trial_is_trained_and_seconds_become_steps(make):
         ("seconds-dclr-1", "16"),
     ]
     assert work.model("seconds", "simcse", 0) == work.model("steps", "simcse", 0)
+
+
+def test_some_systems_alone(make):
+    assert make(["simcse"]).cells("trials")[1] == [] and len(make(["dclr"]).cells("trials")[0]) == 2
+    with pytest.raises(UserError, match="no system dlcr: choose among simcse, dclr"):
+        make(["dlcr"])
 
 
 def test_what_is_finished_is_not_run_and_other_options_are_refused(make):

@@ -1,4 +1,4 @@
-"""How scores fall as more words are perturbed: typos (`noise`) and synonyms (`hf_robustcse.synonyms`), no training.
+"""How scores fall as more words are perturbed, by typos or synonyms (`hf_robustcse.typos`, `.synonyms`); no training.
 
 The pairs of an STS set keep their gold scores while a part of the words of their sentences is perturbed. That is exact
 for typos, which leave the meaning; a synonym of WordNet may be one of another sense, so that a fall under synonyms is
