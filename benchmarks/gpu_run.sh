@@ -244,8 +244,11 @@ stage_study() {
     local study=("$PYTHON" -m benchmarks.study "${STUDY:-benchmarks/study_gpu.yaml}" --output_dir "${STUDY_DIR:-runs/study}"
         --model_name_or_path "$MODEL" --train_file "$SENTENCES" --data_dir "$DATA_DIR")
     row study "${study[@]}" --jobs "${JOBS:-6}" --minutes "$((($(left) - 90) / 60))" # 90 s for the cells that run then
-    row study-figures "${study[@]}" --collect "$OUT/study.json"
-    rm -f "$OUT/study-figures.done" # there is more of them after each call
+    if grep -q "^out of time" "$OUT/study.txt" 2> /dev/null; then rm -f "$OUT/study.done"; fi
+    if [ -e "${STUDY_DIR:-runs/study}/judged/untrained.json" ]; then
+        row study-figures "${study[@]}" --collect "$OUT/study.json"
+        rm -f "$OUT/study-figures.done" # there is more of them after each call
+    fi
 }
 
 if [ $# = 0 ]; then

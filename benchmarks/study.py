@@ -8,10 +8,12 @@ Stages, each a list of cells, each cell a command of its own process that is not
 
 1. ``trials``: every system tries the same number of settings for a short training; the score on the dev set chooses.
 2. ``steps``: every system is trained with what it chose, for the same number of steps, with every seed.
-3. ``seconds``: the same for as many steps as fit into the seconds that the first system took for its steps.
-4. ``judge``: every model, and the untrained encoder, by run_eval.py; every system against the first one by the paired
+3. ``speed``: seconds a step of every system with what it chose, one after the other on an idle machine (``--dry_run``).
+4. ``seconds``: as ``steps``, for as many steps as fit into the seconds that the first system needs for its own, without
+   evaluations. What trained the first system's model, where another uses it, is charged to nobody.
+5. ``judge``: every model, and the untrained encoder, by run_eval.py; every system against the first one by the paired
    bootstrap over the pairs of the STS sets.
-5. ``attack``: run_attack.py on the models of `steps`.
+6. ``attack``: run_attack.py on the models of `steps`.
 
 Killed or stopped by ``--minutes``, the same command goes on; a cell that failed is tried again by the next call, and
 its last line is printed. ``--collect`` writes what is finished as one JSON, with the command behind every
@@ -24,6 +26,7 @@ import argparse
 import concurrent.futures
 import dataclasses
 import os
+import re
 import shlex
 import statistics
 import subprocess
@@ -43,7 +46,7 @@ from hf_robustcse.files import read_json, write_json
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
-STAGES = ("trials", "steps", "seconds", "judge", "attack")
+STAGES = ("trials", "steps", "speed", "seconds", "judge", "attack")
 BUDGETS = ("steps", "seconds")
 UNTRAINED = "untrained"
 
@@ -93,16 +96,26 @@ def read_study(path: Path) -> Study:
     names = {field.name for field in dataclasses.fields(Study)}
     if not isinstance(values, dict) or set(values) != names:
         raise UserError(f"the study {path} must have the entries {', '.join(sorted(names))} and no other")
+    kinds = {"about": str, "dev": str, "trial_steps": int, "trial_seed": int, "steps": int, "seeds": list,
+             "attack_resources": list}  # fmt: skip
+    for name, value in values.items():
+        if not isinstance(value, kinds.get(name, dict)) or value in ("", [], {}):
+            raise UserError(f"the study {path}: {name} must be a {kinds.get(name, dict).__name__} that is not empty")
     study = Study(**values)
+    if "pooler" not in study.train:
+        raise UserError(f"the study {path}: train must name the pooler")
     for name, system in study.systems.items():
-        if not isinstance(system, dict) or set(system) != {"options", "trials"}:
+        if not isinstance(system, dict) or set(system) != {"options", "trials"} or not system["options"]:
             raise UserError(f"the study {path}: {name} must have options and trials, and nothing else")
-    if len({len(system["trials"]) for system in study.systems.values()}) != 1:
-        raise UserError(f"the study {path}: every system must have the same number of trials")
+        if not isinstance(system["trials"], list) or not all(isinstance(trial, dict) for trial in system["trials"]):
+            raise UserError(f"the study {path}: the trials of {name} must be a list of options, {{}} for none")
+    numbers = {len(system["trials"]) for system in study.systems.values()}
+    if len(numbers) != 1 or numbers == {0}:
+        raise UserError(f"the study {path}: every system must have the same number of trials, at least one")
     if set(study.judge) != set(BUDGETS):
         raise UserError(f"the study {path}: judge must have options for {' and '.join(BUDGETS)}")
-    if study.trial_seed in study.seeds or not study.seeds:
-        raise UserError(f"the study {path}: name seeds, and none that is the trials' own")
+    if study.trial_seed in study.seeds or len(set(study.seeds)) != len(study.seeds):
+        raise UserError(f"the study {path}: name seeds, each once, and none that is the trials' own")
     return study
 
 
@@ -120,6 +133,10 @@ class Work:
     def __init__(self, study: Study, options: argparse.Namespace) -> None:
         self.study, self.options, self.folder = study, options, options.output_dir
         self.first = next(iter(study.systems))
+        if options.model_name_or_path and (Path(options.model_name_or_path) / "modules.json").is_file():
+            raise UserError(
+                f"{options.model_name_or_path} brings a pooling of its own: name a copy of it without modules.json"
+            )
         if unknown := [name for name in options.systems or () if name not in study.systems]:
             raise UserError(f"the study has no system {unknown[0]}: choose among {', '.join(study.systems)}")
         wanted = {self.first, *(options.systems or study.systems)}
@@ -182,19 +199,16 @@ class Work:
         return scores.index(max(scores))
 
     def seconds_per_step(self, system: str) -> float:
-        """The median over the seeds of `steps`, evaluations on the dev set among them.
+        """What the stage `speed` measured.
 
         Raises:
-            UserError: if one is not finished.
+            UserError: if it has not.
         """
-        seconds = []
-        for seed in self.study.seeds:
-            path = self.model("steps", system, seed) / "results.json"
-            if not path.is_file():
-                raise UserError(f"{system} with seed {seed} is not finished: run the stage steps first")
-            training = read_json(path)["training"]
-            seconds.append(training["seconds"] / training["steps"])
-        return statistics.median(seconds)
+        log = self.folder / "logs" / f"speed-{system}.log"
+        found = re.search(r"time: ([\d.]+) s a step", log.read_text(encoding="utf-8")) if log.is_file() else None
+        if found is None:
+            raise UserError(f"seconds a step of {system} are not measured: run the stage speed first")
+        return float(found[1])
 
     def cells(self, stage: str) -> list[list[Cell]]:
         """The cells of a stage, in lists of which each needs those before it; what is finished early is whole seeds.
@@ -209,6 +223,8 @@ class Work:
         others = [system for system in self.systems if system != self.first]
         if stage == "trials":
             return [self._trials([self.first]), self._trials(others)]
+        if stage == "speed":
+            return [self._speed()]
         if stage == "steps":
             return [self._runs(stage, [self.first]), self._runs(stage, others)]
         return [self._runs(stage, others)]
@@ -220,6 +236,14 @@ class Work:
             for trial in range(self.trials)
             for system in systems
         ]
+
+    def _speed(self) -> list[Cell]:
+        steps, seed = self.study.steps, self.study.trial_seed
+        cells = [
+            self._train(f"speed-{system}", self.folder / "speed", system, self.chosen(system), steps, seed)
+            for system in self.systems
+        ]
+        return [Cell(cell.name, (*cell.words, "--dry_run")) for cell in cells]
 
     def _runs(self, budget: str, systems: list[str]) -> list[Cell]:
         steps = dict.fromkeys(systems, self.study.steps)
@@ -319,7 +343,8 @@ class Work:
         todo = [[cell for cell in cells if not self._finished(cell)] for cells in self.cells(stage)]
         with (
             tqdm(total=sum(map(len, todo)), desc=stage, unit=" cells", disable=None) as bar,
-            concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool,
+            # Seconds are measured with the machine for each alone.
+            concurrent.futures.ThreadPoolExecutor(1 if stage == "speed" else self.options.jobs) as pool,
         ):
 
             def one(cell: Cell) -> str | bool | None:
@@ -342,11 +367,12 @@ class Work:
             "PYTHONPATH": os.pathsep.join([str(HERE.parent), *filter(None, [os.getenv("PYTHONPATH")])]),
         }
         if self.options.jobs > 1:
-            here["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // self.options.jobs))
+            here["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // self.options.jobs))
+        output_dir = Path(cell.words[cell.words.index("--output_dir") + 1]) if "--output_dir" in cell.words else None
         words = [sys.executable, os.path.relpath(EXAMPLES / cell.words[0]), *cell.words[1:]]
         if "--output_json" in words:
             Path(words[words.index("--output_json") + 1]).parent.mkdir(parents=True, exist_ok=True)
-        elif (Path(words[words.index("--output_dir") + 1]) / "manifest.json").is_file():
+        elif output_dir and (output_dir / "manifest.json").is_file():
             words += ["--resume_from_checkpoint", "last"]
         started = time.perf_counter()
         with log.open("w", encoding="utf-8") as output:
@@ -358,6 +384,10 @@ class Work:
             record["stopped"] = last  # an outcome: the same settings would stop again
         elif done.returncode:
             return f"{last[:300]} (exit code {done.returncode}; {log})"
+        elif (
+            cell.words[0] == "run_unsup.py" and "--dry_run" not in words and not (output_dir / "results.json").is_file()
+        ):
+            return f"it was stopped from outside ({log})"
         write_json(self.done(cell.name), record)
         return None
 
@@ -452,6 +482,7 @@ def collect(work: Work) -> dict[str, Any]:
                 models[budget].setdefault(system, {})[str(seed)] = {
                     "figures": row, "steps": trained["training"]["steps"], "seconds": trained["training"]["seconds"],
                     "command": trained["command"],
+                    "judged_by": shlex.join(done[f"judge-{of}-{system}-{seed}"]["words"]),
                 }  # fmt: skip
     untrained = folder / "judged" / f"{UNTRAINED}.json"
     if not untrained.is_file():
@@ -474,6 +505,11 @@ def collect(work: Work) -> dict[str, Any]:
         "trials": trials,
         "chosen": {system: work.chosen(system) for system in work.systems},
         "untrained": figures(read_json(untrained)),
+        "untrained_command": shlex.join(done[f"judge-{UNTRAINED}"]["words"]),
+        "stopped": {name: record["stopped"] for name, record in done.items() if "stopped" in record},
+        "seconds_per_step": {
+            system: work.seconds_per_step(system) for system in work.systems if f"speed-{system}" in done
+        },
         "models": models,
         "summary": {
             budget: {
@@ -483,6 +519,7 @@ def collect(work: Work) -> dict[str, Any]:
         },
         "compared": compared,
         "attacked": attacked(work),
+        "attacked_by": [shlex.join(record["words"]) for name, record in done.items() if name.startswith("attack-")],
     }
 
 
@@ -515,9 +552,11 @@ def tables(record: dict[str, Any]) -> str:
         summary = record["summary"][budget]
         if not summary:
             continue
-        names = [name for name in METRICS if any(name in row for row in summary.values())]
+        names = [name for name in METRICS if sum(name in row for row in summary.values()) > 1 or len(summary) == 1]
         lines += [
-            f"| {title} | " + " | ".join(METRICS[name] for name in names) + " | STS, paired | steps | seeds |",
+            f"| {title} | "
+            + " | ".join(METRICS[name] for name in names)
+            + " | STS, paired (pairs resampled, seeds fixed) | steps | seeds |",
             "|---" * (len(names) + 4) + "|",
         ]
         if budget == "steps":
@@ -582,6 +621,8 @@ def _verdict(mean: dict[str, Any] | None) -> str:
     if mean is None:
         return ""
     said = {"B is better": "better", "A is better": "worse"}.get(mean["verdict"], "no difference")
+    if said != "no difference" and abs(mean["difference"]) <= max(mean["a_std"] or 0.0, mean["b_std"] or 0.0):
+        said = "within the spread of the seeds"
     return f"{mean['difference']:+.2f} ({mean['low']:+.2f} to {mean['high']:+.2f}), {said}"
 
 
@@ -619,8 +660,11 @@ def main() -> None:
         failed, left = work.run(stage, deadline)
         for line in failed:
             print(line, file=sys.stderr)
-        if failed or left:
+        if failed:
             raise TrainingStopped(f"{len(failed)} cells of {stage} failed, {left} are left: the same command goes on")
+        if left:
+            print(f"out of time: {left} cells of {stage} are left; the same command goes on")
+            return
     print("finished; for the figures add --collect FILE.json to the command")
 
 

@@ -66,7 +66,7 @@ def _parser() -> Parser:
         "--seed",
         type=int,
         default=0,
-        help="of the geometry, the folds of transfer, --bootstrap; the noise has seeds 0 1 2",
+        help="of the geometry, the folds of transfer, --bootstrap; the noise has its own",
     )
     parser.add_argument(
         "--sst2_train",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 NAME = "robustcse"
+_SHORT = threading.RLock()
+"""One at a time of `FirstTokens`: each puts its own `forward` on a model, which others may share."""
 _WORTH = 0.97
 """The largest share of real tokens that is packed: above it, the moving about costs what it saves."""
 _OF_TOKENS = ("input_ids", "inputs_embeds", "token_type_ids")
@@ -316,6 +319,8 @@ class FirstTokens:
     Whether it reads no other, and its backbone can be run so, is found out by trying when it is first asked. Where the
     answers differ, the model is run as it is.
 
+    Afterwards the backbone has the attention of this module, which is SDPA for all other passes.
+
     Args:
         answer: name -> (N, L) of a tokenizer to (N, ...), by a pass through the backbone.
         backbone: of the model; what is no encoder of transformers is left alone.
@@ -328,25 +333,28 @@ class FirstTokens:
     def __call__(self, features: dict[str, Tensor]) -> Tensor:
         """The answers (N, ...) to a batch."""
         if self._alone is None:
-            self._alone = self._try()
+            with _SHORT:
+                self._alone = self._try()
         return self._short(features) if self._alone else self.answer(features)
 
     def _short(self, features: dict[str, Tensor]) -> Tensor:
-        backbone, packer, forward = self.backbone, packer_of(self.backbone), self.backbone.forward
-        own = "forward" in vars(backbone)  # some libraries put their own there
+        backbone, packer, thread = self.backbone, packer_of(self.backbone), threading.get_ident()
 
         def packed(*args: Any, **kwargs: Any) -> Any:
-            args, kwargs = packer.keep_first(*args, **kwargs)
+            if threading.get_ident() == thread:  # another thread may use the same model for itself
+                args, kwargs = packer.keep_first(*args, **kwargs)
             return forward(*args, **kwargs)
 
-        backbone.forward = packed  # no hook: sentence-transformers calls `forward` itself
-        try:
-            return self.answer(features)
-        finally:
-            if own:
-                backbone.forward = forward
-            else:
-                del backbone.forward
+        with _SHORT:
+            forward, own = backbone.forward, "forward" in vars(backbone)  # some libraries put their own there
+            backbone.forward = packed  # no hook: sentence-transformers calls `forward` itself
+            try:
+                return self.answer(features)
+            finally:
+                if own:
+                    backbone.forward = forward
+                else:
+                    del backbone.forward
 
     @torch.no_grad()
     def _try(self) -> bool:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import pickle
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -264,7 +268,7 @@ def features(*lengths: int) -> dict[str, torch.Tensor]:
     return {"input_ids": ids.where(mask.bool(), 1), "attention_mask": mask}
 
 
-@pytest.mark.parametrize("family", [*LAST_LAYER_SKIPS, "distilbert", "modernbert", "mpnet", "deberta-v2"])
+@pytest.mark.parametrize("family", [*sorted(LAST_LAYER_SKIPS), "distilbert", "modernbert", "mpnet", "deberta-v2"])
 def test_a_classifier_that_reads_first_tokens(tmp_path, family):
     model = classifier(tmp_path, family)
     plain = copy.deepcopy(model)
@@ -355,3 +359,30 @@ def test_batches_without_padding_are_cut_too(bert, training):
     plain = outcome(padded(encoder), given["input_ids"], given["attention_mask"])
     for name, want in plain.items():
         assert torch.allclose(packed[name], want, atol=1e-10, rtol=1e-8), name
+
+
+def test_threads_that_share_a_classifier_leave_it_as_it_was(encoders):
+    model = AutoModelForSequenceClassification.from_pretrained(encoders["bert"]).eval()
+    ids = torch.randint(5, 60, (3, 7), generator=torch.Generator().manual_seed(0))
+    given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+    barriers = threading.local()
+
+    def answer(features):
+        if barrier := getattr(barriers, "now", None):
+            with contextlib.suppress(threading.BrokenBarrierError):
+                if barrier.wait(0.1):  # both are inside, if they can be; the second one leaves last
+                    time.sleep(0.05)
+        return model(**features).logits
+
+    def ask(short, barrier):
+        barriers.now = barrier
+        return short(given)
+
+    wanted, shorts = answer(given), [FirstTokens(answer, model.base_model) for _ in range(2)]
+    for _ in range(8):
+        barrier = threading.Barrier(2)
+        with ThreadPoolExecutor(2) as pool:
+            found = [one.result() for one in [pool.submit(ask, short, barrier) for short in shorts]]
+        assert all(torch.allclose(one, wanted, atol=1e-5) for one in found)
+    assert "forward" not in vars(model.base_model) and model.base_model(**given).last_hidden_state.shape[1] == 7

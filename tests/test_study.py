@@ -93,11 +93,13 @@ def test_the_best_trial_is_trained_and_seconds_become_steps(make):
     first, others = work.cells("steps")
     assert [cell.name for cell in first] == ["steps-simcse-0", "steps-simcse-1"]
     assert value_of(others[1], "dclr_complement").endswith("steps/simcse/seed-1")
-    with pytest.raises(UserError, match="simcse with seed 0 is not finished"):
+    with pytest.raises(UserError, match="seconds a step of simcse are not measured"):
         work.cells("seconds")
-    for seed in (0, 1):
-        finish(work, f"steps-simcse-{seed}", work.model("steps", "simcse", seed), seconds=4.0)
-        finish(work, f"steps-dclr-{seed}", work.model("steps", "dclr", seed), seconds=10.0)
+    assert [cell.words[-1] for cell in work.cells("speed")[0]] == ["--dry_run", "--dry_run"]
+    for system, seconds in (("simcse", 0.1), ("dclr", 0.25)):
+        log = work.folder / "logs" / f"speed-{system}.log"
+        log.parent.mkdir(exist_ok=True)
+        log.write_text(f"dry run\ntime: {seconds:.3f} s a step here, so about 1 min\n")
     (cells,) = work.cells("seconds")
     assert [(cell.name, value_of(cell, "max_steps")) for cell in cells] == [
         ("seconds-dclr-0", "16"),
@@ -121,7 +123,7 @@ def test_what_is_finished_is_not_run_and_other_options_are_refused(make):
 
 
 def test_too_late_and_failed_cells_are_told(make, monkeypatch):
-    work = make(train={"no_such_option": 1}, systems={"simcse": ONE})
+    work = make(train={"pooler": "cls", "no_such_option": 1}, systems={"simcse": ONE})
     assert work.run("trials", float("-inf")) == ([], 1)
     failed, left = work.run("trials", float("inf"))
     assert (len(failed), left) == (1, 0) and "unknown argument --no_such_option" in failed[0]
@@ -143,8 +145,10 @@ def test_figures_spread_and_tables(make):
             place = work.folder / "attacked" / "MR" / f"steps-{system}-{seed}" / "results.json"
             write_json(place, {"attacks": {"MR": {"pwws": counts}}})
             finish(work, f"attack-MR-steps-{system}-{seed}")
-    mean = {"difference": 9.5, "low": 8.0, "high": 11.0, "verdict": "B is better"}
+            finish(work, f"judge-steps-{system}-{seed}")
+    mean = {"difference": 9.5, "low": 8.0, "high": 11.0, "verdict": "B is better", "a_std": 1.0, "b_std": None}
     write_json(work.folder / "compared" / "steps-dclr.json", {"tasks": {}, "mean": mean, "command": "x"})
+    write_json(work.done("judge-untrained"), {"words": ["run_eval.py"], "seconds": 1.0})
     record = study.collect(work)
     assert record["chosen"] == {"simcse": 0, "dclr": 1}
     assert record["summary"]["steps"]["dclr"]["STS"] == pytest.approx({"mean": 55.5, "std": 0.5**0.5, "n": 2})
@@ -160,6 +164,11 @@ def test_figures_spread_and_tables(make):
         ({"extra": 1}, "must have the entries"),
         ({"judge": {"steps": []}}, "judge must have options for steps and seconds"),
         ({"trial_seed": 0}, "none that is the trials' own"),
+        ({"seeds": [1, 1]}, "each once"),
+        ({"seeds": 3}, "seeds must be a list"),
+        ({"train": {"learning_rate": 1.0}}, "train must name the pooler"),
+        ({"systems": None}, "systems must be a dict that is not empty"),
+        ({"systems": {"a": {**ONE, "trials": None}}}, "the trials of a must be a list"),
         ({"systems": {"a": {**ONE, "trials": [{}]}, "b": {**ONE, "trials": []}}}, "same number of trials"),
         ({"systems": {"a": {"trials": [{}]}}}, "a must have options and trials"),
     ],

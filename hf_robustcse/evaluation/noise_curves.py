@@ -21,7 +21,8 @@ from hf_robustcse.synonyms import Synonyms, load_wordnet, read_word_list, replac
 from hf_robustcse.typos import add_typos
 
 RATES = (0.0, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
-SEEDS = (0, 1, 2)
+SEEDS = (1000, 1001, 1002)
+"""None that a run would have: with `--augmentation typos` it makes its typos by the same function."""
 PERTURBED = ("both", "second")
 CURVES = ("spearman", "cosine", "retrieval")
 Perturb = Callable[[str, float, int], str]

@@ -161,7 +161,7 @@ def run_evaluation(
     whitened = is_whitened(whitening, whitening_text, whitening_dim)
     embeddings = embedder if whitened else sts.Embeddings(embedder, itertools.chain.from_iterable(sets))
     by_task, protocol = embed_tasks(embeddings, loaded, whitening, whitening_text, whitening_dim)
-    # Here every process encodes its share, of one set and kind at a time: together they are a hundred thousand texts.
+    # Here every process encodes its share, of one set and kind at a time: there are about 50,000 texts of each.
     noise = {}
     if noisy:
         noise = evaluate_noise(
