@@ -147,7 +147,8 @@ class Work:
     def _train(self, name: str, folder: Path, system: str, trial: int, steps: int, seed: int) -> Cell:
         declared = self.study.systems[system]
         values = {**self.study.train, **declared["options"], **declared["trials"][trial]}
-        values |= {"max_steps": steps, "eval_steps": max(1, steps // 2), "seed": seed, "eval_tasks": self.study.dev}
+        # Evaluated before and in the end: nothing is chosen within a run, and a run costs little beside its steps.
+        values |= {"max_steps": steps, "eval_steps": steps, "seed": seed, "eval_tasks": self.study.dev}
         values |= {"disable_tqdm": True, "output_dir": folder}
         for option in ("train_file", "model_name_or_path"):
             if getattr(self.options, option):

@@ -250,7 +250,7 @@ def read_wordnet(*, otherwise: str = _OTHERWISE) -> WordNet | _NltkWordNet:
     Raises:
         UserError: if there is no WordNet, or no nltk to find or read it.
     """
-    _nltk_reader()
+    _nltk_reader(otherwise)
     root = _wordnet_root(otherwise)
     if isinstance(root, str):
         try:
@@ -260,11 +260,11 @@ def read_wordnet(*, otherwise: str = _OTHERWISE) -> WordNet | _NltkWordNet:
     return _NltkWordNet(wordnet_reader(otherwise=otherwise))
 
 
-def _nltk_reader() -> Any:
+def _nltk_reader(otherwise: str) -> Any:
     try:
         from nltk.corpus.reader.wordnet import WordNetCorpusReader
     except ImportError as error:
-        raise UserError("WordNet is read with nltk: pip install hf_robustcse[wordnet]") from error
+        raise UserError(f"WordNet is read with nltk: pip install hf_robustcse[wordnet], or {otherwise}") from error
     return WordNetCorpusReader
 
 
@@ -278,7 +278,7 @@ def wordnet_reader(*, otherwise: str = _OTHERWISE) -> Any:
         UserError: if there is no WordNet, or no nltk to read it.
     """
 
-    class Reader(_nltk_reader()):
+    class Reader(_nltk_reader(otherwise)):
         def map_wn(self, version: str = "wordnet") -> None:
             """No map to version 3.0: it serves other languages, and would need a second WordNet."""
 

@@ -162,7 +162,7 @@ def served(script: Path, folder: Path, *argv: str, **variables: str) -> Iterator
         yield process
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(30)
+        process.wait(120)
         process.stdout.close()
 
 

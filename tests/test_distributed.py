@@ -101,7 +101,7 @@ def test_a_run_on_two_processes_is_the_run_on_one_with_the_whole_batch(method, o
         ROOT / "examples/run_unsup.py", "--method", method, "--model_name_or_path", encoder, "--train_file",
         tmp_path / "corpus.txt", "--dropout", "0.0", "--eval_tasks", "embedded_dev", "--dev_text", tmp_path / "dev.txt",
         "--metric_for_best_model", "embedded_dev_spearman", "--eval_steps", "4", "--max_steps", "8", "--learning_rate",
-        "1e-3", *options, "--use_cpu", "--disable_tqdm", "true", "--overwrite_output_dir",
+        "1e-3", "--adam_epsilon", "1e-4", *options, "--use_cpu", "--disable_tqdm", "true", "--overwrite_output_dir",
     ]  # fmt: skip
     launch(*common, "--output_dir", tmp_path / "two", "--per_device_train_batch_size", 5)
     launch(*common, "--output_dir", tmp_path / "one", "--per_device_train_batch_size", 10, processes=1)
@@ -114,7 +114,8 @@ def test_a_run_on_two_processes_is_the_run_on_one_with_the_whole_batch(method, o
     moved = AutoModel.from_pretrained(encoder).state_dict()
     difference = sum((a[k] - b[k]).square().sum() for k in a).sqrt()
     path = sum((a[k] - moved[k]).square().sum() for k in a).sqrt()
-    assert difference < 2e-2 * path  # Adam turns the rounding of a gradient near zero into a step
+    # With its usual epsilon Adam turns the rounding of a gradient near zero into a whole step.
+    assert difference < 1e-3 * path
     manifests = [json.loads((tmp_path / name / "manifest.json").read_text()) for name in ("one", "two")]
     assert [m["processes"] for m in manifests] == [1, 2]
     assert [m["negatives"] for m in manifests] == [negatives, negatives]

@@ -385,4 +385,5 @@ def test_threads_that_share_a_classifier_leave_it_as_it_was(encoders):
         with ThreadPoolExecutor(2) as pool:
             found = [one.result() for one in [pool.submit(ask, short, barrier) for short in shorts]]
         assert all(torch.allclose(one, wanted, atol=1e-5) for one in found)
+    assert all(short._alone for short in shorts)
     assert "forward" not in vars(model.base_model) and model.base_model(**given).last_hidden_state.shape[1] == 7
