@@ -1,11 +1,13 @@
-"""What the scripts here share: what a result says of its machine, ratios over rounds, checks of numbers."""
+"""What the scripts here share: what a result says of its machine, ratios over rounds, checks, running a script."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import shlex
 import statistics
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,6 +38,25 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 def ratio(above: Sequence[float], below: Sequence[float]) -> dict[str, float]:
     """The spread of the ratios of two systems, round by round."""
     return spread([a / b for a, b in zip(above, below, strict=True)])
+
+
+def run_logged(words: Sequence[str], log: Path, **variables: str) -> tuple[int, str]:
+    """Run a Python script with the package of this checkout, its output in a file.
+
+    Args:
+        words: the script and its options.
+        log: the file.
+        **variables: of the environment, beside those of this process.
+
+    Returns:
+        The exit code, and the last line that it said.
+    """
+    paths = [str(Path(__file__).parents[1]), *filter(None, [os.getenv("PYTHONPATH")])]
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **variables}
+    with log.open("w", encoding="utf-8") as output:
+        done = subprocess.run([sys.executable, *words], stdout=output, stderr=subprocess.STDOUT, env=here)
+    lines = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").split("\n")
+    return done.returncode, next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
 
 
 def at_least(least: int, args: argparse.Namespace, *names: str) -> None:

@@ -22,7 +22,6 @@ import difflib
 import os
 import re
 import shlex
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -34,6 +33,7 @@ from typing import Any
 from tqdm import tqdm
 
 from benchmarks.cost_model import METHODS, passes
+from benchmarks.measuring import run_logged
 from hf_robustcse.errors import Parser, UserError, command
 from hf_robustcse.files import read_json, write_json
 
@@ -256,19 +256,12 @@ def measure(job: Job, folder: Path) -> dict[str, Any]:
     log, part = folder / f"{job.stem}.log", folder / f".{job.stem}.part.json"
     for path in (part, folder / f"{job.stem}.json"):  # a row that fails now has no figures of an earlier time
         path.unlink(missing_ok=True)
-    # The package of this checkout, as here.
-    here = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parent), *filter(None, [os.getenv("PYTHONPATH")])])}
     started = time.perf_counter()
-    with log.open("w", encoding="utf-8") as output:
-        done = subprocess.run(
-            [sys.executable, *job.words, "--output_json", str(part)], stdout=output, stderr=subprocess.STDOUT, env=here
-        )
+    code, last = run_logged([*job.words, "--output_json", str(part)], log)
     seconds = time.perf_counter() - started
     try:
-        if done.returncode:
-            lines = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").split("\n")
-            last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
-            raise RowFailed(f"{last[:300]} (exit code {done.returncode}; {log})")
+        if code:
+            raise RowFailed(f"{last[:300]} (exit code {code}; {log})")
         if not part.is_file():
             raise RowFailed(f"{job.row.script} wrote no JSON ({log})")
         result = read_json(part)

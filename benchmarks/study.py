@@ -29,7 +29,6 @@ import os
 import re
 import shlex
 import statistics
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -40,8 +39,9 @@ from typing import Any
 import yaml
 from tqdm import tqdm
 
-from benchmarks.measuring import at_least, check_output, machine
+from benchmarks.measuring import at_least, check_output, machine, run_logged
 from hf_robustcse.errors import Parser, TrainingStopped, UserError, command
+from hf_robustcse.evaluation.pictures import HOW_TO_GET, has_matplotlib
 from hf_robustcse.files import read_json, write_json
 
 HERE = Path(__file__).parent
@@ -251,8 +251,9 @@ class Work:
         if budget == "seconds":
             seconds = self.study.steps * self.seconds_per_step(self.first)
             steps = {system: max(1, round(seconds / self.seconds_per_step(system))) for system in systems}
+        chosen = {system: self.chosen(system) for system in systems}
         return [
-            self._train(f"{budget}-{system}-{seed}", self.model(budget, system, seed), system, self.chosen(system),
+            self._train(f"{budget}-{system}-{seed}", self.model(budget, system, seed), system, chosen[system],
                         steps[system], seed)
             for seed in self.study.seeds
             for system in systems
@@ -292,16 +293,8 @@ class Work:
                     continue
                 result = self.folder / "compared" / f"{budget}-{system}.json"
                 sides = [str(self.model(budget, s, 0).parent) for s in (self.first, system)]
-                words = [
-                    "run_eval.py",
-                    "--compare",
-                    *sides,
-                    "--tasks",
-                    "sts",
-                    *self._data(),
-                    "--output_json",
-                    str(result),
-                ]
+                words = ["run_eval.py", "--compare", *sides, "--tasks", "sts", *self._data(), "--output_json",
+                         str(result)]  # fmt: skip
                 found.append(Cell(f"compare-{budget}-{system}", tuple(words)))
         return found
 
@@ -363,38 +356,27 @@ class Work:
         """Run a cell; what went wrong, if it failed."""
         log = self.folder / "logs" / f"{cell.name}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
-        here = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(HERE.parent), *filter(None, [os.getenv("PYTHONPATH")])]),
-        }
-        if self.options.jobs > 1:
-            here["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // self.options.jobs))
+        threads = str(max(1, len(os.sched_getaffinity(0)) // self.options.jobs))
+        alone = {"OMP_NUM_THREADS": threads} if self.options.jobs > 1 else {}
         output_dir = Path(cell.words[cell.words.index("--output_dir") + 1]) if "--output_dir" in cell.words else None
-        words = [sys.executable, os.path.relpath(EXAMPLES / cell.words[0]), *cell.words[1:]]
+        words = [os.path.relpath(EXAMPLES / cell.words[0]), *cell.words[1:]]
         if "--output_json" in words:
             Path(words[words.index("--output_json") + 1]).parent.mkdir(parents=True, exist_ok=True)
         elif output_dir and (output_dir / "manifest.json").is_file():
             words += ["--resume_from_checkpoint", "last"]
         started = time.perf_counter()
-        with log.open("w", encoding="utf-8") as output:
-            done = subprocess.run(words, stdout=output, stderr=subprocess.STDOUT, env=here)
-        lines = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").split("\n")
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+        code, last = run_logged(words, log, **alone)
         record = {"words": list(cell.words), "seconds": round(time.perf_counter() - started, 1)}
-        if done.returncode and last.startswith("stopped: "):
+        if code and last.startswith("stopped: "):
             record["stopped"] = last  # an outcome: the same settings would stop again
-        elif done.returncode:
-            return f"{last[:300]} (exit code {done.returncode}; {log})"
-        elif (
-            cell.words[0] == "run_unsup.py" and "--dry_run" not in words and not (output_dir / "results.json").is_file()
-        ):
+        elif code:
+            return f"{last[:300]} (exit code {code}; {log})"
+        elif output_dir and "--dry_run" not in words and not (output_dir / "results.json").is_file():
             return f"it was stopped from outside ({log})"
         write_json(self.done(cell.name), record)
         return None
 
 
-STS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STSB", "SICKR")
-TRANSFER = ("MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC")
 METRICS = {
     "dev": "dev",
     "STS": "STS",
@@ -415,12 +397,14 @@ def figures(judged: dict[str, Any]) -> dict[str, float]:
     `typos` and `synonyms` are the means of the noise curve of STS-B test over its rates above 0, `found` how often a
     sentence with typos finds itself, and `invariance` the mean over CheckList's suites.
     """
+    from hf_robustcse.evaluation.sts import STS_TEST  # here: these take seconds to import, and cells need none of it
+    from hf_robustcse.evaluation.transfer import AVERAGES
+
     tasks = judged["tasks"]
-    found = {name: tasks[name]["spearman"] for name in STS if name in tasks}
-    found |= {name: tasks[name]["accuracy"] for name in TRANSFER if name in tasks}
-    for mean, names in (("STS", STS), ("transfer", TRANSFER)):
-        if values := [found[name] for name in names if name in found]:
-            found[mean] = statistics.fmean(values)
+    found: dict[str, float] = {}
+    for mean, names, metric in (("STS", STS_TEST, "spearman"), ("transfer", AVERAGES["transfer"], "accuracy")):
+        if scores := {name: tasks[name][metric] for name in names if name in tasks}:
+            found |= {**scores, mean: statistics.fmean(scores.values())}
     if "geometry" in tasks:
         found |= {name: tasks["geometry"][name] for name in ("alignment", "uniformity")}
     for kind, sets in judged.get("noise", {}).items():
@@ -654,7 +638,10 @@ def main() -> None:
         record = collect(work)
         write_json(options.collect, record)
         print(tables(record))
-        picture(record, options.collect.with_suffix(".png"))
+        if has_matplotlib():
+            picture(record, options.collect.with_suffix(".png"))
+        else:
+            print(f"no picture: {HOW_TO_GET}")
         return
     deadline = time.monotonic() + 60 * options.minutes
     for stage in options.stages:

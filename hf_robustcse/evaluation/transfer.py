@@ -436,16 +436,17 @@ class _Features:
     """
 
     def __init__(self, embeddings: Embeddings, train: Texts) -> None:
-        sides = np.concatenate(self._sides(embeddings, train))
-        size = np.sqrt(np.mean(np.square(sides), dtype=np.float64))
-        spread = np.sqrt(np.mean(sides.var(axis=0, dtype=np.float64)))
+        sides = self._sides(embeddings, train)
+        both = np.concatenate(sides)
+        size = np.sqrt(np.mean(np.square(both), dtype=np.float64))
+        spread = np.sqrt(np.mean(both.var(axis=0, dtype=np.float64)))
         # Below that it is rounding: all embeddings are equal.
         self.scale = DTYPE(spread if spread > 1e-6 * size else size or 1)
         # With an intercept that is not penalised this changes no optimum, and lbfgs arrives in far fewer steps.
-        self.means = self._scaled(embeddings, train).mean(axis=0, dtype=np.float64).astype(DTYPE)
+        self.means = self._scaled(sides).mean(axis=0, dtype=np.float64).astype(DTYPE)
 
     def __call__(self, embeddings: Embeddings, rows: Texts) -> np.ndarray:
-        x = self._scaled(embeddings, rows)
+        x = self._scaled(self._sides(embeddings, rows))
         x -= self.means
         return x
 
@@ -453,8 +454,8 @@ class _Features:
         indices = [embeddings.rows_of(side) for side in zip(*rows, strict=True)]
         return [(embeddings.unit[index] * embeddings.norms[index]).astype(DTYPE) for index in indices]
 
-    def _scaled(self, embeddings: Embeddings, rows: Texts) -> np.ndarray:
-        first, *second = (side / self.scale for side in self._sides(embeddings, rows))
+    def _scaled(self, sides: Sequence[np.ndarray]) -> np.ndarray:
+        first, *second = (side / self.scale for side in sides)
         return np.hstack([np.abs(first - second[0]), first * second[0]]) if second else first
 
 
