@@ -140,10 +140,10 @@ def _evaluate(parser: argparse.ArgumentParser, options: dict[str, Any]) -> None:
         from hf_robustcse.evaluation.compare import run_comparison
 
         del options["model_name_or_path"]
-        others = ("geometry_", "noise_", "checklist_", "sst2_", "pictures", "attacked_sets")
+        others = ("geometry_", "checklist_", "sst2_", "pictures", "attacked_sets")
         for name in [name for name in options if name.startswith(others)]:
             if options.pop(name) != parser.get_default(name):
-                raise UserError(f"--compare knows STS tasks only: leave --{name} out")
+                raise UserError(f"--compare knows STS tasks and noise only: leave --{name} out")
         run_comparison(*models, **options, argv=sys.argv)
 
 

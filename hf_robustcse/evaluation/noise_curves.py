@@ -7,6 +7,7 @@ not the encoder's fault alone. Every model reads the same perturbed texts.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.probes import find_again
 from hf_robustcse.evaluation.results import task_record
-from hf_robustcse.evaluation.sts import Embeddings, Encode, StsData, spearman
+from hf_robustcse.evaluation.sts import Embeddings, Encode, Pair, StsData, spearman
 from hf_robustcse.synonyms import Synonyms, load_wordnet, read_word_list, replace_words
 from hf_robustcse.typos import add_typos
 
@@ -105,15 +106,10 @@ def noise_curve(
     Raises:
         UserError: for rates out of range, noise that changes no sentence, or embeddings that are not finite.
     """
-    if perturbed not in PERTURBED:
-        raise UserError(f"perturbed must be one of {', '.join(PERTURBED)}, not {perturbed!r}")
     rates, sentences = check_rates(rates), data.sentences
-    chosen = sentences if perturbed == "both" else list(dict.fromkeys(pair[1] for pair in data.pairs))
-    versions = {(rate, seed): [perturb(text, rate, seed) for text in chosen] for rate in rates[1:] for seed in SEEDS}
+    chosen, versions = _versions(data, perturb, rates, perturbed)
     index = {text: row for row, text in enumerate(sentences)}
     new = list(dict.fromkeys(text for texts in versions.values() for text in texts if text not in index))
-    if not new:
-        raise UserError(f"{data.key}: the noise changes no sentence; do they hold words, and does the word list?")
     clean = Embeddings.of(originals or encode, sentences)(sentences)
     unit = np.concatenate([clean, Embeddings(encode, new).unit])
     index |= {text: len(sentences) + row for row, text in enumerate(new)}
@@ -152,6 +148,42 @@ def noise_curve(
         "sentences": len(chosen),
         "changed": round(float(np.mean([values["changed"] for values in measured[-1]]))),
     }
+
+
+def _versions(
+    data: StsData, perturb: Perturb, rates: Sequence[float], perturbed: str
+) -> tuple[list[str], dict[tuple[float, int], list[str]]]:
+    """The sentences that are perturbed, and (rate above 0, seed) -> what becomes of each."""
+    if perturbed not in PERTURBED:
+        raise UserError(f"perturbed must be one of {', '.join(PERTURBED)}, not {perturbed!r}")
+    chosen = data.sentences if perturbed == "both" else list(dict.fromkeys(pair[1] for pair in data.pairs))
+    versions = {(rate, seed): [perturb(text, rate, seed) for text in chosen] for rate in rates[1:] for seed in SEEDS}
+    if {*itertools.chain.from_iterable(versions.values())} <= {*data.sentences}:
+        raise UserError(f"{data.key}: the noise changes no sentence; do they hold words, and does the word list?")
+    return chosen, versions
+
+
+def noisy_pairs(
+    data: StsData, perturb: Perturb, *, rates: Sequence[float] | None = None, perturbed: str = "both"
+) -> list[list[Pair]]:
+    """The pairs of a set under one kind of noise, as `noise_curve` scores them: a list for each rate above 0 and seed.
+
+    Args:
+        data: the pairs, whose gold scores stay as they are.
+        perturb: as in `noise_curve`, as the next two.
+        rates: see there.
+        perturbed: see there.
+
+    Raises:
+        UserError: see there.
+    """
+    chosen, versions = _versions(data, perturb, check_rates(rates), perturbed)
+    found = []
+    for texts in versions.values():
+        new = dict(zip(chosen, texts, strict=True))
+        left = new if perturbed == "both" else {}
+        found.append([(left.get(first, first), new[second], gold) for first, second, gold in data.pairs])
+    return found
 
 
 def _gone(text: str, other: str) -> float:

@@ -118,11 +118,7 @@ def run_evaluation(
         raise UserError("--geometry_text belongs to the geometry: add geometry to --tasks")
     if not {"geometry", "noise"} & {*tasks} and pictures is not None:
         raise UserError("--pictures belongs to the geometry and the noise curves: add geometry or noise to --tasks")
-    chosen = {"tasks": noise_tasks, "rates": noise_rates, "word_list": noise_word_list}
-    if noise_perturbed != "both":
-        chosen["perturbed"] = noise_perturbed
-    if "noise" not in tasks and (given := [name for name, value in chosen.items() if value is not None]):
-        raise UserError(f"--noise_{given[0]} belongs to the noise curves: add noise to --tasks")
+    check_noise_options(tasks, noise_tasks, noise_rates, noise_perturbed, noise_word_list)
     if "checklist" not in tasks and checklist_cases is not None:
         raise UserError("--checklist_cases belongs to CheckList: add checklist to --tasks")
     if pictures is not None and Path(pictures).exists() and not Path(pictures).is_dir():
@@ -147,8 +143,7 @@ def run_evaluation(
         batch_sizes(len(probed.sentences), geometry_k, geometry_batch_sizes)  # refuses before the model is loaded
     noisy, kinds = [], {}
     if "noise" in tasks:
-        check_rates(noise_rates)
-        noisy, kinds = _load_noise(noise_tasks, data_dir, split, noise_word_list, strict)
+        noisy, kinds = load_noise(noise_tasks, data_dir, split, noise_word_list, strict)
     suites = []
     if "checklist" in tasks:
         suites = load_suites(data_dir, sst2_train=sst2_train, cases=checklist_cases)
@@ -281,10 +276,41 @@ def _load_geometry(
     return data, probed
 
 
-def _load_noise(
+def check_noise_options(
+    tasks: Sequence[str],
+    noise_tasks: Sequence[str] | None,
+    rates: Sequence[float] | None,
+    perturbed: str,
+    word_list: str | None,
+) -> None:
+    """Refuse options of the noise curves without them, and wrong rates; the options are those of `run_evaluation`.
+
+    Raises:
+        UserError: naming the option.
+    """
+    chosen = {"tasks": noise_tasks, "rates": rates, "word_list": word_list}
+    if perturbed != "both":
+        chosen["perturbed"] = perturbed
+    if "noise" not in tasks and (given := [name for name, value in chosen.items() if value is not None]):
+        raise UserError(f"--noise_{given[0]} belongs to the noise curves: add noise to --tasks")
+    check_rates(rates)
+
+
+def load_noise(
     names: Sequence[str] | None, data_dir: str | Path | None, split: str, word_list: str | None, strict: bool
 ) -> tuple[list[sts.StsData], dict[str, Perturb]]:
-    """The sets of the noise curves, and the kinds of noise."""
+    """The sets of the noise curves, and the kinds of noise; what is missing is said on stderr.
+
+    Args:
+        names: `noise_tasks` of `run_evaluation`.
+        data_dir: see there, as the next three.
+        split: see there.
+        word_list: `noise_word_list` there.
+        strict: see there.
+
+    Raises:
+        UserError: see there.
+    """
     names = [name.lower() for name in names or NOISE_SETS]
     if other := [name for name in names if name in GROUPS[1:] or transfer.find_task(name)]:
         raise UserError(f"--noise_tasks takes sts or STS sets: leave {', '.join(other)} out")

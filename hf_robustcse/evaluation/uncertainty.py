@@ -105,7 +105,13 @@ def verdict(low: float, high: float) -> str:
 
 
 def compare(
-    a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray], gold: Mapping[str, np.ndarray], *, samples: int, seed: int
+    a: Mapping[str, np.ndarray],
+    b: Mapping[str, np.ndarray],
+    gold: Mapping[str, np.ndarray],
+    *,
+    samples: int,
+    seed: int,
+    draw: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Paired bootstrap of two models, or of two sets of runs, on the same pairs.
 
@@ -114,11 +120,14 @@ def compare(
     where tasks share pairs (STS-B holds many of STS12 to STS16).
 
     Args:
-        a: task -> (runs, n) similarities of A.
+        a: task -> (runs, n) similarities of A; or (runs, versions, n) where the same pairs were scored in several
+            versions (perturbed, say), over whose scores a run's is the mean.
         b: the same of B, with as many runs or others.
         gold: task -> (n,) gold scores.
         samples: resamples a task.
         seed: of the draw.
+        draw: task -> a name that fixes its draw in place of its own; tasks on the same pairs share one, and the
+            interval of their mean is not too narrow then.
 
     Returns:
         `tasks`: task -> {`a`, `b`, `a_std`, `b_std` (None for one run), `difference` (B - A), `low`, `high`,
@@ -126,10 +135,16 @@ def compare(
     """
     tasks, scores, draws = {}, [], []
     for name, golds in gold.items():
-        drawn = resampled_spearman(np.vstack([a[name], b[name]]), golds, samples=samples, seed=seed, name=name)
-        split = len(a[name])
+        sides = [side[name].reshape(len(side[name]), -1, len(golds)) for side in (a, b)]
+        rows = [side.reshape(-1, len(golds)) for side in sides]
+        drawn = resampled_spearman(
+            np.concatenate(rows), golds, samples=samples, seed=seed, name=(draw or {}).get(name, name)
+        )
+        split = len(rows[0])
         draws.append(100 * (drawn[split:].mean(axis=0) - drawn[:split].mean(axis=0)))
-        scores.append([[100 * spearman(row, golds, name=name) for row in side[name]] for side in (a, b)])
+        scores.append(
+            [[float(np.mean([100 * spearman(row, golds, name=name) for row in run])) for run in side] for side in sides]
+        )
         tasks[name] = _record(*scores[-1], draws[-1], len(golds))
     means = [np.mean([score[side] for score in scores], axis=0).tolist() for side in (0, 1)]  # one value a run
     return {"tasks": tasks, "mean": _record(*means, np.mean(draws, axis=0), len(tasks))}

@@ -244,11 +244,58 @@ def test_seeds_of_a_run(bert: Path, other: Path, data: Path, tmp_path: Path, cap
     assert f"{record['b']:.2f} ± {record['b_std']:.2f}" in printed and "3 seeds" in printed
 
 
+def test_tasks_on_the_same_pairs_share_their_draw(scored: tuple[np.ndarray, np.ndarray]) -> None:
+    similarities, gold = scored
+    a, b = ({name: row[None] for name in ("x", "x noisy")} for row in similarities[:2])
+    own = compare(a, b, dict.fromkeys(a, gold), samples=100, seed=0, draw={"x noisy": "x"})
+    alone = compare(a, b, dict.fromkeys(a, gold), samples=100, seed=0)
+    assert own["tasks"]["x"] == own["tasks"]["x noisy"] == own["mean"] | {"n": len(gold)}
+    assert alone["mean"]["high"] - alone["mean"]["low"] < own["mean"]["high"] - own["mean"]["low"]
+
+
+def test_the_score_of_a_run_is_the_mean_over_its_versions(drawn: list[np.ndarray]) -> None:
+    rng = np.random.default_rng(2)
+    gold = rng.integers(0, 6, 70).astype(float)
+    a, b = rng.normal(size=(2, 3, 70)), rng.normal(size=(1, 3, 70)) + 0.2 * gold
+    result = compare({"x": a}, {"x": b}, {"x": gold}, samples=120, seed=0)["mean"]
+    runs = [np.mean([100 * spearmanr(row, gold)[0] for row in run]) for run in a]
+    assert (result["a"], result["a_std"]) == pytest.approx((np.mean(runs), np.std(runs, ddof=1)))
+    differences = []
+    for weights in drawn[:120]:
+        pairs = [i for i, times in enumerate(weights) for _ in range(times)]
+        scores = [[spearmanr(row[pairs], gold[pairs])[0] for run in side for row in run] for side in (a, b)]
+        differences.append(100 * (np.mean(scores[1]) - np.mean(scores[0])))
+    assert (result["low"], result["high"]) == pytest.approx(np.quantile(differences, [0.025, 0.975]))
+
+
+def test_comparison_under_noise(bert: Path, other: Path, data: Path, tmp_path: Path, capsys) -> None:
+    words = tmp_path / "words.tsv"
+    words.write_text("cat\tfeline\ndog\thound\nman\tguy\nhouse\thome\n", encoding="utf-8")
+    noise = {"noise_tasks": ["STSB"], "noise_rates": [0.3, 1.0], "noise_word_list": str(words)}
+    results = run_comparison(str(bert), str(other), ["SICKR", "noise"], data, bootstrap=100, **noise, **OPTIONS)
+    assert list(results["tasks"]) == ["sickr_dev"] and results["mean"]["n"] == 1
+    for side, model in (("a", bert), ("b", other)):
+        curves = run_evaluation(str(model), ["noise"], data, **noise, **OPTIONS)["noise"]
+        for kind in ("typos", "synonyms"):
+            wanted = np.mean(curves[kind]["stsb_dev"]["spearman"][1:])
+            assert results["noise"]["tasks"][f"stsb_dev {kind}"][side] == pytest.approx(wanted, abs=1e-6)
+    scores = results["noise"]
+    assert scores["mean"]["difference"] == pytest.approx(np.mean([t["difference"] for t in scores["tasks"].values()]))
+    assert results["protocol"]["noise"] == {"rates": [0.3, 1.0], "perturbed": "both", "seeds": [1000, 1001, 1002]}
+    printed = capsys.readouterr().out
+    assert "stsb_dev typos" in printed and "mean over the rates 0.3, 1 and 3 noise seeds each" in printed
+    only = run_comparison(str(bert), str(other), ["noise"], data, bootstrap=100, **noise, **OPTIONS)
+    assert only["tasks"] == {} and "mean" not in only and only["noise"] == scores
+
+
 @pytest.mark.parametrize(
     ("tasks", "options", "words"),
     [
-        (["STSB", "geometry"], {}, "STS tasks only: leave geometry out"),
-        (["mr", "STSB"], {}, "STS tasks only: leave mr out"),
+        (["STSB", "geometry"], {}, "STS tasks and noise only: leave geometry out"),
+        (["mr", "STSB"], {}, "STS tasks and noise only: leave mr out"),
+        (["STSB"], {"noise_rates": [0.5]}, "--noise_rates belongs to the noise curves: add noise to --tasks"),
+        (["noise"], {"noise_rates": [2.0]}, "--noise_rates must be between 0 and 1"),
+        (["noise"], {"whitening": True}, "compare noise without it"),
         (["STSB"], {"bootstrap": 0}, "--bootstrap 0 is too few: at least 100$"),
         (["STSB"], {"bootstrap": 99}, "--bootstrap 99 is too few"),
         (["STSB"], {"output_json": "."}, "is a folder"),
