@@ -11,9 +11,10 @@ Stages, each a list of cells, each cell a command of its own process that is not
 3. ``speed``: seconds a step of every system with what it chose, one after the other on an idle machine (``--dry_run``).
 4. ``seconds``: as ``steps``, for as many steps as fit into the seconds that the first system needs for its own, without
    evaluations. What trained the first system's model, where another uses it, is charged to nobody.
-5. ``judge``: every model, and the untrained encoder, by run_eval.py; every system against the first one by the paired
-   bootstrap over the pairs of the STS sets.
-6. ``attack``: run_attack.py on the models of `steps`.
+5. ``judge``: every model, and the untrained encoder, by run_eval.py.
+6. ``compare``: every system against the first one by the paired bootstrap over the pairs of the STS sets and, where the
+   judges have noise, of the noisy ones.
+7. ``attack``: run_attack.py on the models of `steps`.
 
 Killed or stopped by ``--minutes``, the same command goes on; a cell that failed is tried again by the next call, and
 its last line is printed. ``--collect`` writes what is finished as one JSON, with the command behind every
@@ -46,7 +47,7 @@ from hf_robustcse.files import read_json, write_json
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
-STAGES = ("trials", "steps", "speed", "seconds", "judge", "attack")
+STAGES = ("trials", "steps", "speed", "seconds", "judge", "compare", "attack")
 BUDGETS = ("steps", "seconds")
 UNTRAINED = "untrained"
 
@@ -219,6 +220,8 @@ class Work:
         """
         if stage == "judge":
             return [self._judge()]
+        if stage == "compare":
+            return [self._compare()]
         if stage == "attack":
             return [self._attack()]
         others = [system for system in self.systems if system != self.first]
@@ -285,7 +288,13 @@ class Work:
             judge = self.study.judge["seconds" if name.startswith("seconds-") else "steps"]
             words = ["run_eval.py", *words, *judge, *self._data(), "--output_json", str(result)]
             found.append(Cell(f"judge-{name}", tuple(words)))
+        return found
+
+    def _compare(self) -> list[Cell]:
+        found = []
         for budget in BUDGETS:
+            judge = self.study.judge[budget]
+            noise = ["noise", *_noise_options(judge)] if "noise" in judge else []
             for system in self.systems:
                 there = all((self.model(budget, s, seed) / "results.json").is_file()
                             for s in (self.first, system) for seed in self.study.seeds)  # fmt: skip
@@ -293,7 +302,7 @@ class Work:
                     continue
                 result = self.folder / "compared" / f"{budget}-{system}.json"
                 sides = [str(self.model(budget, s, 0).parent) for s in (self.first, system)]
-                words = ["run_eval.py", "--compare", *sides, "--tasks", "sts", *self._data(), "--output_json",
+                words = ["run_eval.py", "--compare", *sides, "--tasks", "sts", *noise, *self._data(), "--output_json",
                          str(result)]  # fmt: skip
                 found.append(Cell(f"compare-{budget}-{system}", tuple(words)))
         return found
@@ -377,18 +386,32 @@ class Work:
         return None
 
 
+def _noise_options(words: Sequence[str]) -> list[str]:
+    """The options of the noise among those of run_eval.py, with their values."""
+    found, ours = [], False
+    for word in words:
+        ours = word.startswith("--noise_") if word.startswith("--") else ours
+        found += [word] if ours else []
+    return found
+
+
 METRICS = {
     "dev": "dev",
-    "STS": "STS",
+    "STS12": "STS12",
+    "STS13": "STS13",
+    "STS14": "STS14",
+    "STS15": "STS15",
+    "STS16": "STS16",
+    "STSB": "STS-B",
+    "SICKR": "SICK-R",
+    "STS": "mean",
     "transfer": "transfer",
-    "typos": "STS-B, typos",
-    "synonyms": "STS-B, synonyms",
-    "found": "found again",
-    "invariance": "CheckList",
     "alignment": "alignment",
     "uniformity": "uniformity",
 }
-"""A figure of a model -> its name in the tables."""
+"""A figure of a model -> its name in the table of quality."""
+ROBUSTNESS = {"found": "found again", "invariance": "CheckList"}
+"""The same in the table of robustness, behind the scores under noise."""
 
 
 def figures(judged: dict[str, Any]) -> dict[str, float]:
@@ -474,7 +497,7 @@ def collect(work: Work) -> dict[str, Any]:
         raise UserError(f"nothing is judged in {folder}: run the stage judge first")
     compared = {
         budget: {
-            system: {key: record[key] for key in ("tasks", "mean", "command")}
+            system: {key: record[key] for key in ("tasks", "mean", "noise", "command") if key in record}
             for system in work.systems
             if (path := folder / "compared" / f"{budget}-{system}.json").is_file()
             for record in [read_json(path)]
@@ -537,23 +560,31 @@ def tables(record: dict[str, Any]) -> str:
         summary = record["summary"][budget]
         if not summary:
             continue
-        names = [name for name in METRICS if sum(name in row for row in summary.values()) > 1 or len(summary) == 1]
-        lines += [
-            f"| {title} | "
-            + " | ".join(METRICS[name] for name in names)
-            + " | STS, paired (pairs resampled, seeds fixed) | steps | seeds |",
-            "|---" * (len(names) + 4) + "|",
-        ]
-        if budget == "steps":
-            cells = [f"{record['untrained'][name]:.2f}" if name in record["untrained"] else "" for name in names]
-            lines.append(f"| {UNTRAINED} | " + " | ".join(cells) + " | | 0 | |")
-        for system, row in summary.items():
-            cells = [_cell(row.get(name)) for name in names]
-            said = record["compared"][budget].get(system, {}).get("mean")
-            seeds = record["models"][budget][system]
-            steps = next(iter(seeds.values()))["steps"]
-            lines.append(f"| `{system}` | {' | '.join(cells)} | {_verdict(said)} | {steps} | {len(seeds)} |")
-        lines.append("")
+        noise = {
+            name: f"{kind} {100 * float(rate):.0f} %"
+            for name in next(iter(summary.values()))
+            for kind, _, rate in [name.partition(" ")]
+            if kind in ("typos", "synonyms") and re.fullmatch(r"[\d.]+", rate) and float(rate)
+        }
+        first = next(iter(summary))
+        for shown, about, key in ((METRICS, title, ()), (noise | ROBUSTNESS, f"robustness, {title}", ("noise",))):
+            names = [name for name in shown if any(name in row for row in summary.values())]
+            if not names:
+                continue
+            heads = [about, *(shown[name] for name in names), f"against `{first}`, paired", "steps", "seeds"]
+            lines += [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+            if budget == "steps":
+                cells = [f"{record['untrained'][name]:.2f}" if name in record["untrained"] else "" for name in names]
+                lines.append(f"| {UNTRAINED} | {' | '.join(cells)} | | 0 | |")
+            for system, row in summary.items():
+                said = record["compared"][budget].get(system, {})
+                for part in key:
+                    said = said.get(part, {})
+                seeds = record["models"][budget][system]
+                steps = next(iter(seeds.values()))["steps"]
+                cells = [*(_cell(row.get(name)) for name in names), _verdict(said.get("mean"))]
+                lines.append(f"| `{system}` | {' | '.join(cells)} | {steps} | {len(seeds)} |")
+            lines.append("")
     for attack, systems in record["attacked"].items():
         recipes = list(next(iter(systems.values())))
         lines += [f"| {attack} | " + " | ".join(recipes) + " | attempted | seeds |", "|---" * (len(recipes) + 3) + "|"]

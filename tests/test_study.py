@@ -122,6 +122,20 @@ def test_what_is_finished_is_not_run_and_other_options_are_refused(make):
         make(trial_steps=30).run("trials", float("inf"))
 
 
+def test_every_system_is_compared_under_the_noise_of_its_judges(make):
+    noise = ["--noise_tasks", "STSB", "sickr", "--noise_rates", "0.2"]
+    judge = {"steps": ["--tasks", "sts", "noise", *noise, "--seed", "1"], "seconds": ["--tasks", "sts"]}
+    work = make(judge=judge)
+    finish_trials(work, {"simcse": [50.0, 49.0], "dclr": [41.0, 42.0]})
+    for system in ("simcse", "dclr"):
+        for seed in (0, 1):
+            finish(work, f"steps-{system}-{seed}", work.model("steps", system, seed), dev=50.0)
+    ((cell,),) = work.cells("compare")
+    assert cell.name == "compare-steps-dclr" and "1" not in cell.words
+    first = cell.words.index("--tasks")
+    assert list(cell.words[first : first + 8]) == ["--tasks", "sts", "noise", *noise]
+
+
 def test_too_late_and_failed_cells_are_told(make, monkeypatch):
     work = make(train={"pooler": "cls", "no_such_option": 1}, systems={"simcse": ONE})
     assert work.run("trials", float("-inf")) == ([], 1)
@@ -138,7 +152,12 @@ def test_figures_spread_and_tables(make):
         for seed, score in enumerate(scores):
             finish(work, f"steps-{system}-{seed}", work.model("steps", system, seed), dev=score + 1)
             judged = {
-                "tasks": {"STSB": {"spearman": score}, "STS12": {"spearman": score - 10}, "MR": {"accuracy": 70.0}}
+                "tasks": {"STSB": {"spearman": score}, "STS12": {"spearman": score - 10}, "MR": {"accuracy": 70.0}},
+                "noise": {
+                    "typos": {
+                        "STSB": {"rates": [0.0, 0.2], "spearman": [score, score - 20], "relative": {"retrieval": 90.0}}
+                    }
+                },
             }
             write_json(work.folder / "judged" / f"steps-{system}-{seed}.json", judged)
             counts = {"attempted": 10, "succeeded": 5 + seed, "skipped": 1}
@@ -147,14 +166,27 @@ def test_figures_spread_and_tables(make):
             finish(work, f"attack-MR-steps-{system}-{seed}")
             finish(work, f"judge-steps-{system}-{seed}")
     mean = {"difference": 9.5, "low": 8.0, "high": 11.0, "verdict": "B is better", "a_std": 1.0, "b_std": None}
-    write_json(work.folder / "compared" / "steps-dclr.json", {"tasks": {}, "mean": mean, "command": "x"})
+    write_json(
+        work.folder / "compared" / "steps-dclr.json",
+        {
+            "tasks": {},
+            "mean": mean,
+            "noise": {"mean": {**mean, "low": -1.0, "verdict": "cannot be told"}},
+            "command": "x",
+        },
+    )
     write_json(work.done("judge-untrained"), {"words": ["run_eval.py"], "seconds": 1.0})
     record = study.collect(work)
     assert record["chosen"] == {"simcse": 0, "dclr": 1}
     assert record["summary"]["steps"]["dclr"]["STS"] == pytest.approx({"mean": 55.5, "std": 0.5**0.5, "n": 2})
     assert record["attacked"]["MR"]["dclr"]["all"]["success_rate"] == pytest.approx(55.0)
     shown = study.tables(record)
-    assert "| `dclr` | 61.50 ± 0.71 | 55.50 ± 0.71 | 70.00 ± 0.00 | +9.50 (+8.00 to +11.00), better | 40 | 2 |" in shown
+    assert (
+        "| `dclr` | 61.50 ± 0.71 | 50.50 ± 0.71 | 60.50 ± 0.71 | 55.50 ± 0.71 | 70.00 ± 0.00 | "
+        "+9.50 (+8.00 to +11.00), better | 40 | 2 |" in shown
+    )
+    assert "| robustness, equal steps | typos 20 % | found again | against `simcse`, paired | steps | seeds |" in shown
+    assert "| `dclr` | 40.50 ± 0.71 | 90.00 ± 0.00 | +9.50 (-1.00 to +11.00), no difference | 40 | 2 |" in shown
     assert "| `dclr` | 55.0 | 55.0 | 20 | 2 |" in shown
 
 

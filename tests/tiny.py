@@ -93,6 +93,7 @@ def make_language_model(folder: Path, family: str = "bert", seed: int = 0) -> Pa
 OPTIONS = {
     "robustsentembed": {"rse_lambda2": 0.0},
     "dcl": {"dcl_augmentation": "dropout", "dcl_mlm_weight": 0.0, "dcl_hidden": 32},
+    "anchor": {"anchor_noise": "pair"},
 }
 
 

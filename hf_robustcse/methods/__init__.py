@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hf_robustcse.errors import UserError
+from hf_robustcse.methods.anchor import Anchor
 from hf_robustcse.methods.base import Batch, Contribution, Method, Paper, Stack, Term
 from hf_robustcse.methods.dcl import DCL
 from hf_robustcse.methods.dclr import DCLR
@@ -23,6 +24,7 @@ METHODS: dict[str, type[Method]] = {
     "dclr": DCLR,
     "robustsentembed": RobustSentEmbed,
     "dcl": DCL,
+    "anchor": Anchor,
 }
 
 __all__ = ["METHODS", "Batch", "Contribution", "Method", "Paper", "Stack", "Term", "build"]
