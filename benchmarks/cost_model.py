@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-METHODS = ("simcse", "vadv", "gs_infonce", "dclr", "dcl", "robustsentembed")
+METHODS = ("simcse", "vadv", "gs_infonce", "dclr", "dcl", "robustsentembed", "anchor")
 
 # What a pass writes once and reads once in a layer, after the count of stored activations by Korthikanti et al. (2022):
 # for a token 9 numbers of the width and 2 of the inner width, and 2.5 for each weight of attention.
@@ -171,6 +171,11 @@ def passes(method: str, options: Options | None = None) -> list[Pass]:
         if options.language_model:
             found.append(Pass("trained", 1, 1, "the masked batch, with the head over the vocabulary for masked words"))
         return found
+    if method == "anchor":
+        return [
+            Pass("trained", 2, 2, "the batch and its perturbed version"),
+            Pass("forward", 1, 1, "the encoder as it was", "teacher"),
+        ]
     found = [Pass("trained", 2, 1, "two views")]
     if method == "dclr" and options.complement:
         found.append(Pass("forward", 1, 1, "the complementary encoder, until its embeddings are kept", "complement"))
@@ -233,9 +238,9 @@ def work(method: str, encoder: Encoder, load: Load, options: Options | None = No
         projection, predictor = d * hidden + hidden * out, 2 * out * hidden
         heads = 2 * 2 * rows * (3 * (projection + predictor) + projection)  # X and X'; the target's forward alone
         vocabulary = 3 * over_vocabulary if options.language_model else 0.0
-    elif method != "mnrl":
+    elif method not in ("mnrl", "anchor"):
         heads = 2 * 3 * head
-    if method != "dcl":
+    if method not in ("dcl", "anchor"):
         similarities = 3 * similarity + 2 * (2 * rows * noise * d)  # noise gets no gradient
         matrices = rows * (everyone + noise)
     if method == "robustsentembed":

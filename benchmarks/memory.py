@@ -51,7 +51,7 @@ from hf_robustcse.methods import METHODS
 PEER = "mnrl_cached"
 SIMILARITIES = ("broadcast", "matrix")
 # On a corpus alone, without WordNet; and on an encoder that is no masked language model.
-OPTIONS = {"dcl": {"dcl_augmentation": "dropout"}}
+OPTIONS = {"dcl": {"dcl_augmentation": "dropout"}, "anchor": {"anchor_noise": "pair"}}
 WITHOUT_LANGUAGE_MODEL = {"dcl": {"dcl_mlm_weight": 0.0}, "robustsentembed": {"rse_lambda2": 0.0}}
 GIVE_BACK = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 GIB = 2**30

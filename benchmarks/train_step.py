@@ -138,7 +138,11 @@ def main() -> None:
 
     def ours(method: str, folder: str, clock: StepClock) -> RobustCSETrainer:
         method, _, without = method.partition("-")
-        options = {"vadv": {"vadv_dropout": args.vadv_dropout}, "dcl": {"dcl_augmentation": "dropout"}}.get(method, {})
+        options = {
+            "vadv": {"vadv_dropout": args.vadv_dropout},
+            "dcl": {"dcl_augmentation": "dropout"},
+            "anchor": {"anchor_noise": "pair"},
+        }.get(method, {})
         model = RobustCSEModel.from_encoder(args.model_name_or_path, method=method, method_options=options)
         if without:
             take_away(model.encoder, without)

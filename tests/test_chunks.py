@@ -36,9 +36,10 @@ def model_of(case, folders, dtype=torch.float64, **kwargs):
     # The encoder of the masked language model is its own generator.
     folder = folders["masked_lm"] if options.get("rse_lambda2") or method == "dcl" else folders["bert"]
     model = RobustCSEModel.from_encoder(folder, method=method, method_options=options, **kwargs).to(dtype).train()
-    if method == "dcl":
-        for parameter in model.method.methods["dcl"].target.parameters():
-            torch.nn.init.normal_(parameter, std=0.1)
+    for part, copied in (("dcl", "target"), ("anchor", "teacher")):
+        if part in model.method.methods:
+            for parameter in getattr(model.method.methods[part], copied).parameters():
+                torch.nn.init.normal_(parameter, std=0.1)
     model.set_seed(11)
     return model
 

@@ -38,6 +38,7 @@ CASES = {
         "dcl", {"dcl_augmentation": "dropout", "dcl_mlm_weight": 0.0}, Options(language_model=False),
     ),
     "robustsentembed": ("robustsentembed", {}, Options()),
+    "anchor": ("anchor", {}, Options()),
     "robustsentembed, 2 steps, no detection": (
         "robustsentembed",
         {"rse_pgd_steps": 2, "rse_fgsm_steps": 2, "rse_lambda2": 0.0},
@@ -56,7 +57,8 @@ def test_passes_and_operations_are_those_that_the_methods_make(masked_lm, case):
     for part in model.modules():
         if isinstance(part, SentenceEncoder):
             packer_of(part.backbone).off()  # whole passes are counted, without the cut of the last layer
-    model(ids, mask)  # the first pass of an encoder may try things out
+    extras = {"anchor_input_ids": ids, "anchor_attention_mask": mask} if method == "anchor" else {}
+    model(ids, mask, **extras)  # the first pass of an encoder may try things out
     seen = [0, 0]
 
     def count(module, args, kwargs):
@@ -71,7 +73,7 @@ def test_passes_and_operations_are_those_that_the_methods_make(masked_lm, case):
         head.register_forward_pre_hook(lambda module, args: predicted.append(args[0].shape[1] / ids.numel()))
     # The kernels of attention that are one operation have no formula on the CPU.
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        model(ids, mask)["loss"].backward()
+        model(ids, mask, **extras)["loss"].backward()
     own = [one for one in passes(method, options) if one.network == "encoder"]
     assert seen == [sum(one.calls for one in own), ROWS * sum(one.views for one in own)]
     options = dataclasses.replace(options, predicted=predicted[0] if predicted else None)

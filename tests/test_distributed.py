@@ -35,6 +35,7 @@ CASES = {
     "robustsentembed": ("robustsentembed", {**RSE, "rse_lambda2": 1.0, "rse_table_start": 0.1}),
     "robustsentembed-l2": ("robustsentembed", {**RSE, "rse_lambda2": 0.0, "rse_norm": "l2"}),
     "dcl-power": ("dcl", DCL),
+    "simcse+anchor": ("simcse+anchor", {"anchor_noise": "pair"}),
     "dcl-power-warm": ("dcl", {**DCL, "dcl_warmup": 0}),
     "dcl-batch": ("dcl", {**DCL, "dcl_norm": "batch"}),
 }

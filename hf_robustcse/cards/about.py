@@ -111,5 +111,17 @@ ABOUT = {
             "87.4 (SNLI) and 59.0 (DialogRE).",
         ),
     ),
+    "anchor": About(
+        "Anchor",
+        "A sentence with typos (or synonyms, or the positive of a pair) is taught to stand where a frozen copy of the "
+        "encoder, as it was before training, puts the sentence itself; the sentence is held there too. No negatives. "
+        "After Reimers & Gurevych 2020, eq. 1, whose student reads translations.",
+        "none",
+        (
+            "The frozen copy is part of the state of training and of no exported model.",
+            "Stacked on a contrastive method, as `simcse+anchor`, it pulls against the loss that spreads the space: "
+            "`--anchor_weight` and `--anchor_clean_weight` settle it.",
+        ),
+    ),
 }
 """Method -> what it is."""

@@ -218,7 +218,7 @@ def _limits(method: str, rows: Sequence[Row]) -> list[Raw]:
             elif row.method == BASELINE != method:
                 said += against_baseline(own.scores, row.scores, scored)
     reported = METHODS[method].paper.reported
-    if not any(row.backbone in reported for row in rows if row.method == method):
+    if reported and not any(row.backbone in reported for row in rows if row.method == method):
         names = ", ".join(BACKBONES.get(name, name) for name in reported)
         said.append(f"Nothing was measured here on the encoders of the paper ({names}).")
     return [Raw(line) for line in said]
