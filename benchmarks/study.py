@@ -582,7 +582,7 @@ def tables(record: dict[str, Any]) -> str:
                     said = said.get(part, {})
                 seeds = record["models"][budget][system]
                 steps = next(iter(seeds.values()))["steps"]
-                cells = [*(_cell(row.get(name)) for name in names), _verdict(said.get("mean"))]
+                cells = [*(cell(row.get(name)) for name in names), _verdict(said.get("mean"))]
                 lines.append(f"| `{system}` | {' | '.join(cells)} | {steps} | {len(seeds)} |")
             lines.append("")
     for attack, systems in record["attacked"].items():
@@ -627,7 +627,8 @@ def picture(record: dict[str, Any], path: Path) -> None:
     figure.savefig(path, dpi=100, metadata={"Software": None})
 
 
-def _cell(value: dict[str, Any] | None) -> str:
+def cell(value: dict[str, Any] | None) -> str:
+    """A figure of `spread_over_seeds` for a table, "" for none."""
     if value is None:
         return ""
     return f"{value['mean']:.2f}" if value["std"] is None else f"{value['mean']:.2f} ± {value['std']:.2f}"

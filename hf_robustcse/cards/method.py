@@ -26,7 +26,8 @@ def method_card(method: str, results: Sequence[str | Path] = ()) -> str:
 
     Args:
         method: a key of `METHODS`.
-        results: result files or folders in which the method was measured, and those of ``benchmarks/vadv_attack.py``;
+        results: result files or folders in which the method was measured, and those of ``benchmarks/vadv_attack.py``
+            and ``benchmarks/study.py``;
             SimCSE and the encoder before training are set beside it where the files have them.
 
     Returns:
@@ -39,11 +40,12 @@ def method_card(method: str, results: Sequence[str | Path] = ()) -> str:
         raise UserError(f"unknown --method {clean(method)!r}: choose one of {', '.join(METHODS)}")
     paper, about = METHODS[method].paper, ABOUT[method]
     strengths = {Path(path): data for path in results if (data := _strengths(Path(path)))}
-    further = [path for path in results if Path(path) not in strengths]
+    studies = {Path(path): data for path in results if (data := _study(Path(path)))}
+    further = [path for path in results if Path(path) not in strengths | studies]
     found = collect(further) if further else Collection()
     rows = [row for row in found.rows if _belongs(row, method)]
     files = [(source.path, source.sha256) for source in found.sources]
-    files += [(path, sha256_file(path)) for path in strengths]
+    files += [(path, sha256_file(path)) for path in strengths | studies]
     command = ["hf-robustcse", "card", "--method", method]
     command += ["--results", *(_shown(path) for path in results)] if results else []
     link = f"[{paper.title}](https://arxiv.org/abs/{paper.arxiv})" if paper.arxiv else paper.title
@@ -60,11 +62,12 @@ def method_card(method: str, results: Sequence[str | Path] = ()) -> str:
         reported=_reported(method),
         recipe=Raw(f"examples/recipes/{method.replace('_', '-')}-bert-base.yaml"),
         measured=[
+            *_studied(method, studies),
             *_measured(method, rows, found.sources),
             *_attacks(method, rows),
             *_strength_table(method, strengths),
         ],
-        limits=_limits(method, rows),
+        limits=_limits(method, rows, studies),
         citation=block(paper.bibtex, "bibtex") if paper.bibtex else None,
         command=Raw(shlex.join(command)),
         files=[(Raw(_shown(path)), digest) for path, digest in files],
@@ -203,11 +206,11 @@ def _attacks(method: str, rows: Sequence[Row]) -> list[tuple[Raw, Raw]]:
     return [(said, scores)] if scores else []
 
 
-def _limits(method: str, rows: Sequence[Row]) -> list[Raw]:
+def _limits(method: str, rows: Sequence[Row], studies: dict[Path, dict[str, Any]]) -> list[Raw]:
     said = [line for line, _ in ABOUT[method].limits]
     own = next((row for row in rows if row.method == method and columns_of(row.scores)), None)
     if own is None:
-        said.append("It was not scored here.")
+        said += [] if _studied(method, studies) else ["It was not scored here."]
     else:
         beside = [row for row in rows if set(row.sources) & set(own.sources)]
         scored = [column for column in columns_of(own.scores) if column.group in ("sts", "transfer")]
@@ -224,15 +227,71 @@ def _limits(method: str, rows: Sequence[Row]) -> list[Raw]:
     return [Raw(line) for line in said]
 
 
-def _strengths(path: Path) -> dict[str, Any] | None:
-    """The record of ``benchmarks/vadv_attack.py``, None for any other file."""
+_STUDIED = {
+    "dev": "dev", "STS": "STS, mean", "transfer": "transfer, mean", "typos 0.2": "typos 20 %",
+    "typos 0.6": "typos 60 %", "synonyms 0.2": "synonyms 20 %", "synonyms 0.6": "synonyms 60 %",
+    "found": "found again", "invariance": "CheckList",
+}  # fmt: skip
+
+
+def _study(path: Path) -> dict[str, Any] | None:
+    """The record of ``benchmarks/study.py``, None for any other file."""
+    data = _read(path)
+    return data if data is not None and {"study", "summary", "untrained", "trials"} <= set(data) else None
+
+
+def _studied(method: str, studies: dict[Path, dict[str, Any]]) -> list[tuple[Raw, Raw]]:
+    """For each study a line of the untrained encoder, of SimCSE, and of each system that has the method in it."""
+    found = []
+    for path, data in studies.items():
+        systems = data["study"]["systems"]
+        parts = {name: systems[name]["options"]["method"].split("+") for name in data["summary"]["steps"]}
+        own = [name for name in parts if method in parts[name]]
+        if not own:
+            continue
+        names = [name for name in parts if parts[name] == [BASELINE] and len(systems[name]["options"]) == 1]
+        summary = data["summary"]["steps"]
+        rows = {"untrained": data["untrained"]} | {name: summary[name] for name in dict.fromkeys([*names, *own])}
+        columns = [key for key in _STUDIED if any(key in row for row in rows.values())]
+        lines = [
+            [name if name == "untrained" else code(name), *(_figure(row.get(key)) for key in columns)]
+            for name, row in rows.items()
+        ]
+        trials = len(systems[own[0]]["trials"])
+        said = Raw(
+            f"{code(_shown(path))}: {data['about']}; {data['study']['steps']} steps, every system with the best of "
+            f"{trials} settings on the dev set; mean ± standard deviation over {len(data['study']['seeds'])} seeds. "
+            "Spearman x 100 on STS test sets, and on STS-B test with that part of the words perturbed; found again: "
+            "how often the original is the nearest of all to a sentence with typos; CheckList: predictions that stay."
+        )
+        found.append((said, table(["", *(_STUDIED[key] for key in columns)], lines)))
+    return found
+
+
+def _figure(value: Any) -> str | None:
+    if isinstance(value, dict):
+        return f"{value['mean']:.2f}" if value["std"] is None else f"{value['mean']:.2f} ± {value['std']:.2f}"
+    return None if value is None else f"{value:.2f}"
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """What a JSON file holds, None for what is no object."""
     if path.suffix != ".json" or not path.is_file():
         return None
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def _strengths(path: Path) -> dict[str, Any] | None:
+    """The record of ``benchmarks/vadv_attack.py``, None for any other file."""
+    data = _read(path)
+    try:
         if all({"options", "ratio"} <= set(entry) for entry in data["settings"]) and isinstance(data["defaults"], dict):
             return data
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (KeyError, TypeError):
         pass
     return None
 

@@ -77,13 +77,8 @@ class Anchor(Method):
             raise UserError(f"--anchor_rate must be above 0 and at most 1, not {o.anchor_rate}")
         if o.anchor_wordlist is not None and o.anchor_noise != "synonyms":
             raise UserError(f"--anchor_wordlist belongs to --anchor_noise synonyms, not {o.anchor_noise}")
-        self._seed = 0
         self._tokenizer: Any | None = None
         self._noise: TextAugmentation | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the noise, which each worker of a data loader makes itself."""
-        return {**self.__dict__, "_noise": None}
 
     def attach(self, encoder: SentenceEncoder) -> None:
         """Copy the encoder as it is now; a checkpoint's own copy is loaded over it."""
@@ -101,9 +96,11 @@ class Anchor(Method):
         self._tokenizer, self._max_length = tokenizer, max_length
 
     def set_seed(self, seed: int) -> None:
-        """Seed the noise."""
+        """Seed the noise, and make it: that there is no WordNet is said before training, not in its first batch."""
         super().set_seed(seed)
-        self._seed, self._noise = seed, None
+        o = self.options
+        if self.needs_text:
+            self._noise = TextAugmentation(o.anchor_noise, rate=o.anchor_rate, seed=seed, word_list=o.anchor_wordlist)
 
     @property
     def paired(self) -> bool:
@@ -117,15 +114,12 @@ class Anchor(Method):
 
     def collate(self, texts: list[str]) -> dict[str, Tensor]:
         """x' of the texts: ``anchor_input_ids`` and ``anchor_attention_mask``, (N, L')."""
-        o = self.options
         if not self.needs_text:
             return {}
         if self._tokenizer is None:
             raise UserError("anchor needs the tokenizer: call model.attach_tokenizer(tokenizer)")
         if self._noise is None:
-            self._noise = TextAugmentation(
-                o.anchor_noise, rate=o.anchor_rate, seed=self._seed, word_list=o.anchor_wordlist
-            )
+            self.set_seed(0)
         batch = self._tokenizer(
             [self._noise(text) for text in texts], padding=True, padding_side="right", truncation=True,
             max_length=self._max_length, return_tensors="pt",

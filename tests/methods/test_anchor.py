@@ -154,6 +154,16 @@ def test_refused_options(options, words):
         build("anchor", options)
 
 
+def test_a_want_of_synonyms_is_said_before_training(bert, tmp_path):
+    model = RobustCSEModel.from_encoder(
+        bert,
+        method="anchor",
+        method_options={"anchor_noise": "synonyms", "anchor_wordlist": str(tmp_path / "none.tsv")},
+    )
+    with pytest.raises(UserError, match=r"none\.tsv"):
+        model.set_seed(1)
+
+
 def test_a_batch_without_its_texts_is_refused(bert):
     model = make(bert)
     with pytest.raises(UserError, match="keep_text=True"):

@@ -1,0 +1,105 @@
+"""The tables of the studies in README.md and docs/, from `results/study_*.json`.
+
+    python -m benchmarks.study_pages    writes them anew, after a study was collected
+
+A page has them between ``<!-- study: FILE PART -->`` and ``<!-- /study -->``: FILE is the name in results/ without
+``.json``, PART one of ``all`` (`study.tables`), ``trials``, ``readme``, or a method. ``tests/test_docs.py`` compares
+the pages with the files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import study
+from hf_robustcse.errors import UserError, command
+from hf_robustcse.files import atomic_write_text, read_json
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+MARK = re.compile(r"(<!-- study: (\S+) (\S+) -->\n).*?(<!-- /study -->)", re.DOTALL)
+SHORT = {
+    "STS": "STS, mean", "transfer": "transfer", "typos 0.6": "typos 60 %", "synonyms 0.6": "synonyms 60 %",
+    "found": "found again", "invariance": "CheckList",
+}  # fmt: skip
+
+
+def pages() -> list[Path]:
+    """README and the pages of docs/."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def part(name: str, wanted: str) -> str:
+    """A block of a study, as Markdown that ends with a line break.
+
+    Raises:
+        UserError: for a part that the study does not have.
+    """
+    record = read_json(RESULTS / f"{name}.json")
+    if wanted == "all":
+        return study.tables(record).rstrip() + "\n"
+    if wanted == "trials":
+        return trials(record)
+    summary = record["summary"]["steps"]
+    systems = record["study"]["systems"]
+    own = [system for system in summary if wanted in systems[system]["options"]["method"].split("+")]
+    if wanted != "readme" and not own:
+        raise UserError(f"{name}.json has no part {wanted!r}: all, trials, readme, or a method that it trained")
+    first = next(iter(summary))
+    return overview(record, list(summary) if wanted == "readme" else list(dict.fromkeys([first, *own])))
+
+
+def overview(record: dict[str, Any], systems: Sequence[str]) -> str:
+    """The figures that say most, of some systems."""
+    summary, untrained = record["summary"]["steps"], record["untrained"]
+    names = [name for name in SHORT if any(name in row for row in summary.values())]
+    attacks = list(record["attacked"])
+    heads = ["", *(SHORT[name] for name in names), *(f"attacks on {name} succeed" for name in attacks)]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    cells = [*(f"{untrained[name]:.2f}" for name in names), *("" for _ in attacks)]
+    lines.append(f"| untrained | {' | '.join(cells)} |")
+    for system in systems:
+        cells = [study.cell(summary[system].get(name)) for name in names]
+        rates = (record["attacked"][name].get(system, {}).get("all") for name in attacks)
+        cells += [f"{rate['success_rate']:.1f} %" if rate else "" for rate in rates]
+        lines.append(f"| `{system}` | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def trials(record: dict[str, Any]) -> str:
+    """What each system tried, its score on the dev set, and what was chosen."""
+    lines = ["| system | tried beside the shared options: dev | chosen |", "|---|---|---|"]
+    for system, tried in record["trials"].items():
+        said = [
+            f"{_options(one['options'])}: " + ("stopped" if one["dev"] is None else f"{one['dev']:.2f}")
+            for one in tried
+        ]
+        chosen = _options(tried[record["chosen"][system]]["options"])
+        lines.append(f"| `{system}` | {'; '.join(said)} | {chosen} |")
+    return "\n".join(lines) + "\n"
+
+
+def _options(options: dict[str, Any]) -> str:
+    words = [f"`{name} {value if isinstance(value, str) else format(value, 'g')}`" for name, value in options.items()]
+    return ", ".join(words) or "nothing"
+
+
+def filled(text: str) -> str:
+    """A page with its tables made anew."""
+    return MARK.sub(lambda found: found[1] + part(found[2], found[3]) + found[4], text)
+
+
+@command
+def main() -> None:
+    for path in pages():
+        text = path.read_text(encoding="utf-8")
+        if (new := filled(text)) != text:
+            atomic_write_text(path, new)
+            print(f"wrote {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
