@@ -53,8 +53,14 @@ ATTACKS = {
 }
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("name", stacks())
+def cases():
+    """Every method on every family; a stack on two of them, on the rest in slow runs."""
+    for name, family in itertools.product(stacks(), FAMILIES):
+        often = "+" not in name or family in ("bert", "deberta-v2")
+        yield pytest.param(name, family, marks=[] if often else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("name", "family"), cases())
 def test_contract(name, family, encoders, tmp_path):
     parts = name.split("+")
     options = options_of(name) | {key: value for part in parts for key, value in ATTACKS.get(part, {}).items()}
