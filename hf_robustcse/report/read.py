@@ -454,9 +454,11 @@ def _comparison_rows(data: Mapping[str, Any], number: int) -> tuple[list[Row], l
         )  # fmt: skip
         rows.append(row)
     labels = {side: " ".join(filter(None, (row.model, row.note))) for side, row in zip("ab", rows, strict=True)}
-    records = dict(data["tasks"])
-    if len(records) > 1 and isinstance(data.get("mean"), dict):
-        records[f"mean of {len(records)}"] = data["mean"]
+    records: dict[str, Any] = {}
+    for scores, said in ((data, ""), (data.get("noise") or {"tasks": {}}, " under noise")):
+        records |= scores["tasks"]
+        if len(scores["tasks"]) > 1 and isinstance(scores.get("mean"), dict):
+            records[f"mean of {len(scores['tasks'])}{said}"] = scores["mean"]
     lines = []
     for task, record in records.items():
         numbers = {
@@ -466,8 +468,9 @@ def _comparison_rows(data: Mapping[str, Any], number: int) -> tuple[list[Row], l
         }
         split = ""
         if record.get("split"):
+            task, _, kind = task.partition(" ")  # a set under noise is "STSB typos"
             task, split = _sts_name(task, record["split"])
-            split = f" ({split}, all)"
+            split = f"{kind and ' ' + clean(kind)} ({split}, all)"
         lines.append(Comparison(number, **labels, task=clean(task) + split, values=numbers,
                                 verdict=clean(record["verdict"])))  # fmt: skip
     return rows, lines

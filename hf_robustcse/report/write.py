@@ -150,8 +150,8 @@ def comparison_cells(comparisons: Sequence[Comparison]) -> list[list[str]]:
             for side in ("a", "b")
         ]
         ends = f"{entry.values['low']:+.2f} to {entry.values['high']:+.2f}"
-        name, space, split = entry.task.partition(" (")
-        task = NAMES.get(name, name) + space + split
+        name, space, rest = entry.task.partition(" ")  # "STSB typos (test, all)"
+        task = NAMES.get(name, name) + space + rest
         rows.append([entry.a, entry.b, task, *sides, f"{entry.values['difference']:+.2f}", ends, entry.verdict])
     return rows
 
