@@ -274,7 +274,7 @@ def test_a_comparison_is_two_rows_and_a_table_of_its_own(tmp_path):
     ]
     assert "| A | B | STS-B (test, all) | 70.00 | 72.00 ± 0.50 | +2.00 | -0.10 to +4.20 | cannot be told |" in text
     assert "mean of 2" in page.text
-    data["noise"] = {"tasks": {"STSB typos": line, "STSB synonyms": line}, "mean": line}
+    data["noise"] = {"tasks": {"STSB typos": line, "STSB synonyms": line}, "mean": {**line, "split": None}}
     text, _, _ = report(tmp_path, save(tmp_path / "n.json", data))
     assert "| STS-B typos (test, all) | 70.00 |" in text and "| mean of 2 under noise | 70.00 |" in text
 
