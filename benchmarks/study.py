@@ -64,7 +64,8 @@ class Study:
         steps: of the budget.
         seeds: of every system and budget.
         systems: name -> its `options`, and its `trials`: more options, option -> value each. Others are compared with
-            the first system, and its model is ``{first}`` in their options.
+            the first system, and its model is ``{first}`` in their options (a system that goes on from there names it
+            as its model_name_or_path).
         dev: the dev set that chooses.
         judge: options of run_eval.py for the models of ``steps`` (the untrained encoder too) and of ``seconds``.
         attacks: name -> options of run_attack.py.
@@ -152,7 +153,7 @@ class Work:
         values |= {"max_steps": steps, "eval_steps": steps, "seed": seed, "eval_tasks": self.study.dev}
         values |= {"disable_tqdm": True, "output_dir": folder}
         for option in ("train_file", "model_name_or_path"):
-            if getattr(self.options, option):
+            if getattr(self.options, option) and option not in declared["options"]:
                 values[option] = getattr(self.options, option)
         if self.options.data_dir:
             values["eval_data_dir"] = self.options.data_dir

@@ -136,6 +136,16 @@ def test_every_system_is_compared_under_the_noise_of_its_judges(make):
     assert list(cell.words[first : first + 8]) == ["--tasks", "sts", "noise", *noise]
 
 
+def test_a_system_may_go_on_from_the_first_one(make):
+    after = {"options": {"method": "anchor", "model_name_or_path": "{first}"}, "trials": [{}, {}]}
+    work = make(systems={**DECLARED["systems"], "after": after})
+    work.options.model_name_or_path = "encoder"
+    first, others = work.cells("trials")
+    for cells, wanted in ((first, "encoder"), (others[-1:], str(work.trial("simcse", 0)))):
+        for cell in cells:
+            assert cell.words[cell.words.index("--model_name_or_path") + 1] == wanted
+
+
 def test_too_late_and_failed_cells_are_told(make, monkeypatch):
     work = make(train={"pooler": "cls", "no_such_option": 1}, systems={"simcse": ONE})
     assert work.run("trials", float("-inf")) == ([], 1)
