@@ -272,7 +272,7 @@ def work(method: str, encoder: Encoder, load: Load, options: Options | None = No
 
     # A ring: gathering sends a row to P - 1 others; its gradient is reduced over the whole, which is twice that.
     gathered = (world - 1) * rows * d * number
-    gathers = {"dcl": 0, "robustsentembed": 9, "dclr": 5}.get(method, 3)
+    gathers = {"dcl": 0, "anchor": 0, "robustsentembed": 9, "dclr": 5}.get(method, 3)
     found.sent = {
         "embeddings": gathers * gathered,
         "perturbations": (world - 1) * load.tokens * d * 4 * (method == "robustsentembed" and options.detection),

@@ -41,6 +41,7 @@ import yaml
 from tqdm import tqdm
 
 from benchmarks.measuring import at_least, check_output, machine, run_logged
+from hf_robustcse.cards.text import mean_and_std
 from hf_robustcse.errors import Parser, TrainingStopped, UserError, command
 from hf_robustcse.evaluation.pictures import HOW_TO_GET, has_matplotlib
 from hf_robustcse.files import read_json, write_json
@@ -65,7 +66,8 @@ class Study:
         seeds: of every system and budget.
         systems: name -> its `options`, and its `trials`: more options, option -> value each. Others are compared with
             the first system, and its model is ``{first}`` in their options (a system that goes on from there names it
-            as its model_name_or_path).
+            as its model_name_or_path, and is left out of equal seconds). ``against``: the system that it is compared
+            with in place of the first.
         dev: the dev set that chooses.
         judge: options of run_eval.py for the models of ``steps`` (the untrained encoder too) and of ``seconds``.
         attacks: name -> options of run_attack.py.
@@ -107,8 +109,12 @@ def read_study(path: Path) -> Study:
     if "pooler" not in study.train:
         raise UserError(f"the study {path}: train must name the pooler")
     for name, system in study.systems.items():
-        if not isinstance(system, dict) or set(system) != {"options", "trials"} or not system["options"]:
-            raise UserError(f"the study {path}: {name} must have options and trials, and nothing else")
+        if not isinstance(system, dict) or set(system) - {"against"} != {"options", "trials"} or not system["options"]:
+            raise UserError(f"the study {path}: {name} must have options and trials, and nothing else but against")
+        if system.get("against", name) not in study.systems:
+            raise UserError(
+                f"the study {path}: {name} is to be compared with {system['against']!r}, which is no system"
+            )
         if not isinstance(system["trials"], list) or not all(isinstance(trial, dict) for trial in system["trials"]):
             raise UserError(f"the study {path}: the trials of {name} must be a list of options, {{}} for none")
     numbers = {len(system["trials"]) for system in study.systems.values()}
@@ -174,6 +180,14 @@ class Work:
         """The folder of a trial."""
         return self.folder / "trials" / system / str(number)
 
+    def goes_on(self, system: str) -> bool:
+        """Whether a system is trained from the first one's model."""
+        return self.study.systems[system]["options"].get("model_name_or_path") == "{first}"
+
+    def against(self, system: str) -> str:
+        """What a system is compared with."""
+        return self.study.systems[system].get("against", self.first)
+
     def dev_scores(self, system: str) -> list[float | None]:
         """What the trials of a system reached on the dev set, None for one whose training was stopped (a collapse).
 
@@ -232,7 +246,7 @@ class Work:
             return [self._speed()]
         if stage == "steps":
             return [self._runs(stage, [self.first]), self._runs(stage, others)]
-        return [self._runs(stage, others)]
+        return [self._runs(stage, [system for system in others if not self.goes_on(system)])]
 
     def _trials(self, systems: list[str]) -> list[Cell]:
         steps, seed = self.study.trial_steps, self.study.trial_seed
@@ -297,12 +311,13 @@ class Work:
             judge = self.study.judge[budget]
             noise = ["noise", *_noise_options(judge)] if "noise" in judge else []
             for system in self.systems:
+                pair = (self.against(system), system)
                 there = all((self.model(budget, s, seed) / "results.json").is_file()
-                            for s in (self.first, system) for seed in self.study.seeds)  # fmt: skip
+                            for s in pair for seed in self.study.seeds)  # fmt: skip
                 if system == self.first or not there:
                     continue
                 result = self.folder / "compared" / f"{budget}-{system}.json"
-                sides = [str(self.model(budget, s, 0).parent) for s in (self.first, system)]
+                sides = [str(self.model(budget, s, 0).parent) for s in pair]
                 words = ["run_eval.py", "--compare", *sides, "--tasks", "sts", *noise, *self._data(), "--output_json",
                          str(result)]  # fmt: skip
                 found.append(Cell(f"compare-{budget}-{system}", tuple(words)))
@@ -513,6 +528,8 @@ def collect(work: Work) -> dict[str, Any]:
         "hours": round(sum(record["seconds"] for record in done.values()) / 3600, 2),
         "trials": trials,
         "chosen": {system: work.chosen(system) for system in work.systems},
+        "goes_on": [system for system in work.systems if work.goes_on(system)],
+        "against": {system: work.against(system) for system in work.systems if system != work.first},
         "untrained": figures(read_json(untrained)),
         "untrained_command": shlex.join(done[f"judge-{UNTRAINED}"]["words"]),
         "stopped": {name: record["stopped"] for name, record in done.items() if "stopped" in record},
@@ -567,24 +584,32 @@ def tables(record: dict[str, Any]) -> str:
             for kind, _, rate in [name.partition(" ")]
             if kind in ("typos", "synonyms") and re.fullmatch(r"[\d.]+", rate) and float(rate)
         }
-        first = next(iter(summary))
-        for shown, about, key in ((METRICS, title, ()), (noise | ROBUSTNESS, f"robustness, {title}", ("noise",))):
-            names = [name for name in shown if any(name in row for row in summary.values())]
+        verdicts = {f"against `{next(iter(summary))}`, paired": lambda said: said.get("mean")}
+        under = {
+            f"{kind}, paired": lambda said, kind=kind: said.get("noise", {}).get("tasks", {}).get(f"STSB {kind}")
+            for kind in dict.fromkeys(name.partition(" ")[0] for name in noise)
+        }
+        for shown, about, paired in (
+            (METRICS, title, verdicts),
+            (noise | ROBUSTNESS, f"robustness, {title}", under),
+        ):
+            names = [name for name in shown if sum(name in row for row in summary.values()) > (len(summary) > 1)]
             if not names:
                 continue
-            heads = [about, *(shown[name] for name in names), f"against `{first}`, paired", "steps", "seeds"]
+            heads = [about, *(shown[name] for name in names), *paired, "steps", "seeds"]
             lines += [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
             if budget == "steps":
                 cells = [f"{record['untrained'][name]:.2f}" if name in record["untrained"] else "" for name in names]
-                lines.append(f"| {UNTRAINED} | {' | '.join(cells)} | | 0 | |")
+                lines.append(f"| {UNTRAINED} | {' | '.join([*cells, *('' for _ in paired)])} | 0 | |")
             for system, row in summary.items():
-                said = record["compared"][budget].get(system, {})
-                for part in key:
-                    said = said.get(part, {})
+                said, other = record["compared"][budget].get(system, {}), record["against"].get(system)
+                beside = f"against `{other}`: " if said and other != next(iter(summary)) else ""
                 seeds = record["models"][budget][system]
                 steps = next(iter(seeds.values()))["steps"]
-                cells = [*(cell(row.get(name)) for name in names), _verdict(said.get("mean"))]
-                lines.append(f"| `{system}` | {' | '.join(cells)} | {steps} | {len(seeds)} |")
+                before = f"{record['study']['steps']} + " if system in record["goes_on"] else ""
+                cells = [*(mean_and_std(row.get(name)) for name in names)]
+                cells += [_verdict(get(said), beside) for get in paired.values()]
+                lines.append(f"| `{system}` | {' | '.join(cells)} | {before}{steps} | {len(seeds)} |")
             lines.append("")
     for attack, systems in record["attacked"].items():
         recipes = list(next(iter(systems.values())))
@@ -599,6 +624,7 @@ def tables(record: dict[str, Any]) -> str:
 
 def picture(record: dict[str, Any], path: Path) -> None:
     """Draw the noise curves of all systems, and each seed's STS score against its score under typos."""
+    from matplotlib import colormaps
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12.8, 4.8), layout="constrained")
@@ -608,14 +634,15 @@ def picture(record: dict[str, Any], path: Path) -> None:
         system: [row["figures"] for row in seeds.values()] for system, seeds in record["models"]["steps"].items()
     }
     for number, (system, rows) in enumerate(systems.items()):
-        color = f"C{number}" if number < 10 else "black"
+        color = colormaps["tab20"](number % 20)
         spreads = spread_over_seeds(rows)
         points = {float(name.split()[1]): value for name, value in spreads.items() if name.startswith("typos 0")
                   or name == "typos 1"}  # fmt: skip
         if points:
             means, stds = ([value[key] or 0.0 for value in points.values()] for key in ("mean", "std"))
-            curves.errorbar(list(points), means, stds, label=system, marker="o", capsize=3, color=color)
-            scatter.scatter([row["STS"] for row in rows], [row["typos"] for row in rows], color=color)
+            marker = "osD^v"[number % 5]
+            curves.errorbar(list(points), means, stds, label=system, marker=marker, capsize=3, color=color)
+            scatter.scatter([row["STS"] for row in rows], [row["typos"] for row in rows], color=color, marker=marker)
     curves.set_xlabel("rate of words with typos")
     curves.set_ylabel("Spearman x 100, STS-B test")
     scatter.set_xlabel("STS, mean of the tasks, x 100")
@@ -628,20 +655,13 @@ def picture(record: dict[str, Any], path: Path) -> None:
     figure.savefig(path, dpi=100, metadata={"Software": None})
 
 
-def cell(value: dict[str, Any] | None) -> str:
-    """A figure of `spread_over_seeds` for a table, "" for none."""
-    if value is None:
-        return ""
-    return f"{value['mean']:.2f}" if value["std"] is None else f"{value['mean']:.2f} ± {value['std']:.2f}"
-
-
-def _verdict(mean: dict[str, Any] | None) -> str:
+def _verdict(mean: dict[str, Any] | None, beside: str) -> str:
     if mean is None:
         return ""
     said = {"B is better": "better", "A is better": "worse"}.get(mean["verdict"], "no difference")
     if said != "no difference" and abs(mean["difference"]) <= max(mean["a_std"] or 0.0, mean["b_std"] or 0.0):
         said = "within the spread of the seeds"
-    return f"{mean['difference']:+.2f} ({mean['low']:+.2f} to {mean['high']:+.2f}), {said}"
+    return f"{beside}{mean['difference']:+.2f} ({mean['low']:+.2f} to {mean['high']:+.2f}), {said}"
 
 
 @command

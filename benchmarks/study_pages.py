@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import study
+from hf_robustcse.cards.text import mean_and_std
 from hf_robustcse.errors import UserError, command
 from hf_robustcse.files import atomic_write_text, read_json
 
@@ -57,14 +58,15 @@ def overview(record: dict[str, Any], systems: Sequence[str]) -> str:
     summary, untrained = record["summary"]["steps"], record["untrained"]
     names = [name for name in SHORT if any(name in row for row in summary.values())]
     attacks = list(record["attacked"])
-    heads = ["", *(SHORT[name] for name in names), *(f"attacks on {name} succeed" for name in attacks)]
+    heads = ["", *(SHORT[name] for name in names), *(f"attacks on {name} succeed" for name in attacks), "steps"]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    cells = [*(f"{untrained[name]:.2f}" for name in names), *("" for _ in attacks)]
+    cells = [*(f"{untrained[name]:.2f}" for name in names), *("" for _ in attacks), "0"]
     lines.append(f"| untrained | {' | '.join(cells)} |")
     for system in systems:
-        cells = [study.cell(summary[system].get(name)) for name in names]
+        cells = [mean_and_std(summary[system].get(name)) for name in names]
         rates = (record["attacked"][name].get(system, {}).get("all") for name in attacks)
         cells += [f"{rate['success_rate']:.1f} %" if rate else "" for rate in rates]
+        cells.append(f"{record['study']['steps']} + " * (system in record["goes_on"]) + f"{record['study']['steps']}")
         lines.append(f"| `{system}` | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

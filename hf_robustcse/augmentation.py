@@ -23,17 +23,27 @@ class TextAugmentation:
         rate: probability that a word is changed, above 0 and at most 1; of the words that can be, one is in any case.
         seed: of the choice.
         word_list: file of synonyms, see `synonyms.read_word_list`; None takes WordNet's.
+        option: how the options are called that made this, for messages: ``augmentation`` or ``anchor``.
 
     Raises:
         UserError: for another kind or rate, a word list without ``synonyms``, or one that cannot be read, or if there
             is no WordNet.
     """
 
-    def __init__(self, kind: str, *, rate: float = 0.15, seed: int = 42, word_list: str | None = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        *,
+        rate: float = 0.15,
+        seed: int = 42,
+        word_list: str | None = None,
+        option: str = "augmentation",
+    ) -> None:
         if kind not in TEXT_AUGMENTATIONS:
             raise UserError(f"{kind!r} is made in no text: choose {' or '.join(TEXT_AUGMENTATIONS)}")
-        check_rate(kind, rate)
-        check_word_list(kind, word_list)
+        check_rate(kind, rate, option=option)
+        check_word_list(kind, word_list, option=option)
+        self.option = option
         self.kind, self.rate, self.seed, self.word_list = kind, rate, seed, word_list
         self._synonyms: Synonyms | None = self._load() if kind == "synonyms" else None
 
@@ -44,7 +54,7 @@ class TextAugmentation:
     def _load(self) -> Synonyms:
         if self.word_list is not None:
             return read_word_list(self.word_list)
-        return load_wordnet(otherwise="name a list with --augmentation_wordlist")
+        return load_wordnet(otherwise=f"name a list with --{self.option}_wordlist")
 
     def __call__(self, text: str) -> str:
         """x' of x; x itself if it has no word that can be changed."""
@@ -55,21 +65,21 @@ class TextAugmentation:
         return replace_words(text, self._synonyms, rate=self.rate, seed=self.seed)
 
 
-def check_rate(kind: str, rate: float) -> None:
+def check_rate(kind: str, rate: float, *, option: str = "augmentation") -> None:
     """Refuse a rate that changes nothing, or is no probability.
 
     Raises:
         UserError: naming the option.
     """
     if not 0 < rate <= 1:
-        raise UserError(f"--augmentation_rate must be above 0 and at most 1 for {kind}, not {rate}")
+        raise UserError(f"--{option}_rate must be above 0 and at most 1 for {kind}, not {rate}")
 
 
-def check_word_list(kind: str, word_list: str | None) -> None:
+def check_word_list(kind: str, word_list: str | None, *, option: str = "augmentation") -> None:
     """Refuse a word list that nothing would read.
 
     Raises:
         UserError: naming the option.
     """
     if word_list is not None and kind != "synonyms":
-        raise UserError(f"--augmentation_wordlist belongs to --augmentation synonyms, not {kind}")
+        raise UserError(f"--{option}_wordlist belongs to synonyms, not to {kind}")

@@ -55,6 +55,20 @@ def find(model_name_or_path: str, file: str, **hub: Any) -> Path | None:
     return None if found is None else Path(found)
 
 
+def own_pooling(model_name_or_path: str, **hub: Any) -> str | None:
+    """The pooling that a checkpoint brings, by the names of ``modules.POOLERS``; None if it brings none that has one.
+
+    Raises:
+        UserError: as `find`.
+    """
+    if path := find(model_name_or_path, CONFIG, **hub):
+        return read_json(path).get("pooler")
+    path = find(model_name_or_path, "1_Pooling/config.json", **hub)
+    found = read_json(path) if path else {}
+    modes = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"}
+    return next((kind for kind, mode in modes.items() if found.get(mode) or found.get("pooling_mode") == kind), None)
+
+
 def write(
     directory: str | Path,
     encoder: SentenceEncoder,

@@ -24,7 +24,7 @@ from accelerate.utils import broadcast_object_list
 from sentence_transformers import SentenceTransformer
 from transformers import TrainingArguments, set_seed
 
-from hf_robustcse import publish
+from hf_robustcse import layout, publish
 from hf_robustcse.arguments import DEV_METRICS, EMBEDDED_CORPUS, EMBEDDED_ENCODER, Arguments, DataArguments
 from hf_robustcse.arguments import parse_arguments as parse_arguments
 from hf_robustcse.augmentation import TEXT_AUGMENTATIONS, TextAugmentation, check_word_list
@@ -436,11 +436,15 @@ def _load_model(arguments: Arguments, corpus: Corpus) -> RobustCSEModel:
         )
 
     model = load(m.dropout)
+    hub = {"revision": m.model_revision} if m.model_revision else {}
+    own = layout.own_pooling(m.model_name_or_path, **hub) if m.model_name_or_path else None
+    if own not in (None, m.pooler):
+        say(f"note: {m.model_name_or_path} embeds by {own} pooling; --pooler {own} trains it as it is used")
     if corpus.views > 1 and m.augmentation != "dropout":
         raise UserError(
             f"--augmentation {m.augmentation} makes positives, and this corpus brings its own: leave it out"
         )
-    if corpus.views > 1 or has_dropout(model) or m.augmentation != "dropout":
+    if corpus.views > 1 or not model.method.paired or has_dropout(model) or m.augmentation != "dropout":
         return model
     if m.dropout == 0:
         say("note: --dropout 0 makes both views of a sentence identical; the positive pairs teach nothing")

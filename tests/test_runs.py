@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from tiny import SENTENCES, WORDS, make_encoder
 from transformers import AutoConfig, AutoModel
 
-from hf_robustcse import SentenceTransformer, runs
+from hf_robustcse import SentenceTransformer, layout, runs
 from hf_robustcse.errors import TrainingStopped, UserError
 from hf_robustcse.methods import METHODS
 from hf_robustcse.runs import has_dropout, parse_arguments, run
@@ -101,6 +101,33 @@ def test_a_variant_that_does_not_exist(tmp_path):
     recipe.write_text("temperature: {book: 1}\n")
     with pytest.raises(UserError, match="temperature may have values for paper and reference only"):
         parse_arguments([str(recipe)])
+
+
+def test_robust_is_a_recipe_that_any_option_overrides(tmp_path):
+    words = ["--method", "robust", "--model_name_or_path", "x", "--output_dir", str(tmp_path)]
+    plain, changed = (parse_arguments([*words, *more]) for more in ([], ["--anchor_rate", "0.6", "--head", "tanh"]))
+    assert (plain.model.method, plain.model.head, changed.model.head) == ("anchor", "none", "tanh")
+    assert plain.method_options == {
+        "anchor_noise": "typos", "anchor_rate": 0.3, "anchor_wordlist": None, "anchor_weight": 1.0,
+        "anchor_clean_weight": 16.0,
+    }  # fmt: skip
+    assert changed.method_options == plain.method_options | {"anchor_rate": 0.6}
+    assert "--method robust" in plain.command
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("method: robust\nanchor_clean_weight: 2.0\n")
+    mixed = parse_arguments([str(recipe), *words[2:]])
+    assert (mixed.model.method, mixed.method_options["anchor_clean_weight"]) == ("anchor", 2.0)
+    with pytest.raises(UserError, match="--vadv_lambda belongs to a method that --method anchor does not use"):
+        parse_arguments([*words, "--vadv_lambda", "1"])
+
+
+def test_a_pooling_that_is_not_the_encoders_own_is_told(bert, corpus, tmp_path, capsys):
+    train(bert, corpus, tmp_path / "mean", max_steps=1, pooler="mean")
+    assert "note:" not in capsys.readouterr().out
+    train(tmp_path / "mean", corpus, tmp_path / "cls", max_steps=1)
+    assert "embeds by mean pooling; --pooler mean trains it as it is used" in capsys.readouterr().out
+    (tmp_path / "mean" / layout.CONFIG).unlink()  # as anybody else's sentence encoder
+    assert layout.own_pooling(str(tmp_path / "mean")) == "mean" and layout.own_pooling(str(bert)) is None
 
 
 def test_recipe_and_overrides(bert, corpus, tmp_path):

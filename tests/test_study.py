@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hf_robustcse.arguments import parse_arguments
 from hf_robustcse.errors import UserError
 from hf_robustcse.files import write_json
 
@@ -181,7 +182,7 @@ def test_figures_spread_and_tables(make):
         {
             "tasks": {},
             "mean": mean,
-            "noise": {"mean": {**mean, "low": -1.0, "verdict": "cannot be told"}},
+            "noise": {"tasks": {"STSB typos": {**mean, "low": -1.0, "verdict": "cannot be told"}}},
             "command": "x",
         },
     )
@@ -195,8 +196,10 @@ def test_figures_spread_and_tables(make):
         "| `dclr` | 61.50 ± 0.71 | 50.50 ± 0.71 | 60.50 ± 0.71 | 55.50 ± 0.71 | 70.00 ± 0.00 | "
         "+9.50 (+8.00 to +11.00), better | 40 | 2 |" in shown
     )
-    assert "| robustness, equal steps | typos 20 % | found again | against `simcse`, paired | steps | seeds |" in shown
+    assert "| robustness, equal steps | typos 20 % | found again | typos, paired | steps | seeds |" in shown
     assert "| `dclr` | 40.50 ± 0.71 | 90.00 ± 0.00 | +9.50 (-1.00 to +11.00), no difference | 40 | 2 |" in shown
+    record["goes_on"], record["against"]["dclr"] = ["dclr"], "other"
+    assert "against `other`: +9.50 (+8.00 to +11.00), better | 40 + 40 | 2 |" in study.tables(record)
     assert "| `dclr` | 55.0 | 55.0 | 20 | 2 |" in shown
 
 
@@ -213,6 +216,7 @@ def test_figures_spread_and_tables(make):
         ({"systems": {"a": {**ONE, "trials": None}}}, "the trials of a must be a list"),
         ({"systems": {"a": {**ONE, "trials": [{}]}, "b": {**ONE, "trials": []}}}, "same number of trials"),
         ({"systems": {"a": {"trials": [{}]}}}, "a must have options and trials"),
+        ({"systems": {"a": {**ONE, "against": "b"}}}, "compared with 'b', which is no system"),
     ],
 )  # fmt: skip
 def test_a_study_that_is_none(make, changes, said):
@@ -224,3 +228,15 @@ def test_a_study_that_is_none(make, changes, said):
 def test_the_committed_studies_are_such(name):
     declared = study.read_study(Path(study.__file__).with_name(f"study_{name}.yaml"))
     assert next(iter(declared.systems)) == "simcse" and len(declared.seeds) >= 3
+    for system, options in declared.systems.items():
+        shared = {**declared.train, **options["options"]}
+        shared.pop("bf16", None)  # wants a GPU
+        runs = []
+        for trial in options["trials"]:
+            words = [
+                word for option, value in {**shared, **trial}.items() for word in (f"--{option}", str(value).lower())
+            ]
+            arguments = parse_arguments([*words, "--output_dir", "x"])
+            model = {**vars(arguments.model), "method_options": arguments.method_options}
+            runs.append((model, arguments.training.learning_rate))
+        assert all(one not in runs[:number] for number, one in enumerate(runs)), f"{system} tries a setting twice"

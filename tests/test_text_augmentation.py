@@ -184,7 +184,7 @@ def test_dry_run_and_synonyms_of_a_list(bert, corpus, word_list, tmp_path, capsy
 BAD = {
     "rate of nothing": ({"augmentation": "typos", "augmentation_rate": 0}, "above 0 and at most 1 for typos, not 0"),
     "rate above 1": ({"augmentation": "synonyms", "augmentation_rate": 1.5}, "above 0 and at most 1 for synonyms"),
-    "a list for typos": ({"augmentation": "typos", "augmentation_wordlist": "w"}, "belongs to --augmentation synonyms"),
+    "a list for typos": ({"augmentation": "typos", "augmentation_wordlist": "w"}, "belongs to synonyms, not to typos"),
     "no list": ({"augmentation": "synonyms", "augmentation_wordlist": "none.tsv"}, "cannot read the word list none"),
     "no WordNet": ({"augmentation": "synonyms"}, "or name a list with --augmentation_wordlist"),
     "own positives": ({"augmentation": "typos", "train_file": "pairs.tsv"}, "this corpus brings its own: leave it out"),

@@ -118,7 +118,7 @@ ABOUT = {
         "After Reimers & Gurevych 2020, eq. 1, whose student reads translations.",
         "none",
         (
-            "The frozen copy is part of the state of training and of no exported model.",
+            "The frozen copy is part of no embedding; the folder `robustcse/` of a checkpoint keeps it, to train on.",
             "Stacked on a contrastive method, as `simcse+anchor`, it pulls against the loss that spreads the space: "
             "`--anchor_weight` and `--anchor_clean_weight` settle it.",
         ),

@@ -12,7 +12,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from hf_robustcse.cards.about import ABOUT
 from hf_robustcse.cards.limits import against_baseline, below
 from hf_robustcse.cards.scores import BASELINE, attack_table, columns_of, comparable, name_of
-from hf_robustcse.cards.text import Raw, block, code, public_path, render, table
+from hf_robustcse.cards.text import Raw, block, code, mean_and_std, public_path, render, table
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.sts import STS_TEST
 from hf_robustcse.files import sha256_file
@@ -254,24 +254,24 @@ def _studied(method: str, studies: dict[Path, dict[str, Any]]) -> list[tuple[Raw
         rows = {"untrained": data["untrained"]} | {name: summary[name] for name in dict.fromkeys([*names, *own])}
         columns = [key for key in _STUDIED if any(key in row for row in rows.values())]
         lines = [
-            [name if name == "untrained" else code(name), *(_figure(row.get(key)) for key in columns)]
+            [name if name == "untrained" else code(name), *(_shown_figure(row.get(key)) for key in columns)]
             for name, row in rows.items()
         ]
         trials = len(systems[own[0]]["trials"])
-        said = Raw(
+        said = (
             f"{code(_shown(path))}: {data['about']}; {data['study']['steps']} steps, every system with the best of "
             f"{trials} settings on the dev set; mean ± standard deviation over {len(data['study']['seeds'])} seeds. "
             "Spearman x 100 on STS test sets, and on STS-B test with that part of the words perturbed; found again: "
             "how often the original is the nearest of all to a sentence with typos; CheckList: predictions that stay."
         )
-        found.append((said, table(["", *(_STUDIED[key] for key in columns)], lines)))
+        if on := [name for name in rows if name in data["goes_on"]]:
+            said += f" {' and '.join(map(code, on))} went on from the model of `simcse` for as many steps again."
+        found.append((Raw(said), table(["", *(_STUDIED[key] for key in columns)], lines)))
     return found
 
 
-def _figure(value: Any) -> str | None:
-    if isinstance(value, dict):
-        return f"{value['mean']:.2f}" if value["std"] is None else f"{value['mean']:.2f} ± {value['std']:.2f}"
-    return None if value is None else f"{value:.2f}"
+def _shown_figure(value: Any) -> str | None:
+    return mean_and_std(value) if isinstance(value, dict) else None if value is None else f"{value:.2f}"
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +95,10 @@ def public_command(command: str) -> str:
         value = public_path(value) if re.search(r"[\\/]", value) or value.startswith("~") else value
         public.append(f"{name}{equals}{value}")
     return clean(shlex.join(public))
+
+
+def mean_and_std(value: Mapping[str, Any] | None) -> str:
+    """A figure with its spread over seeds (`mean`, `std` or None) for a table, "" for none."""
+    if value is None:
+        return ""
+    return f"{value['mean']:.2f}" if value["std"] is None else f"{value['mean']:.2f} ± {value['std']:.2f}"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hf_robustcse import functional
-from hf_robustcse.augmentation import TextAugmentation
+from hf_robustcse.augmentation import TextAugmentation, check_rate, check_word_list
 from hf_robustcse.encoder import SentenceEncoder
 from hf_robustcse.errors import UserError
 from hf_robustcse.methods.base import Batch, Contribution, Method, Paper, Term
@@ -73,10 +73,9 @@ class Anchor(Method):
         super().__init__(options)
         o = self.options
         self.check_not_negative("anchor_weight", "anchor_clean_weight")
-        if not 0 < o.anchor_rate <= 1:
-            raise UserError(f"--anchor_rate must be above 0 and at most 1, not {o.anchor_rate}")
-        if o.anchor_wordlist is not None and o.anchor_noise != "synonyms":
-            raise UserError(f"--anchor_wordlist belongs to --anchor_noise synonyms, not {o.anchor_noise}")
+        check_rate(o.anchor_noise, o.anchor_rate, option="anchor")
+        check_word_list(o.anchor_noise, o.anchor_wordlist, option="anchor")
+        self._seed = 0
         self._tokenizer: Any | None = None
         self._noise: TextAugmentation | None = None
 
@@ -96,11 +95,9 @@ class Anchor(Method):
         self._tokenizer, self._max_length = tokenizer, max_length
 
     def set_seed(self, seed: int) -> None:
-        """Seed the noise, and make it: that there is no WordNet is said before training, not in its first batch."""
+        """Seed the noise."""
         super().set_seed(seed)
-        o = self.options
-        if self.needs_text:
-            self._noise = TextAugmentation(o.anchor_noise, rate=o.anchor_rate, seed=seed, word_list=o.anchor_wordlist)
+        self._seed, self._noise = seed, None
 
     @property
     def paired(self) -> bool:
@@ -118,8 +115,11 @@ class Anchor(Method):
             return {}
         if self._tokenizer is None:
             raise UserError("anchor needs the tokenizer: call model.attach_tokenizer(tokenizer)")
-        if self._noise is None:
-            self.set_seed(0)
+        if self._noise is None:  # not before: a word list that a checkpoint names has to be confirmed first
+            o = self.options
+            self._noise = TextAugmentation(
+                o.anchor_noise, rate=o.anchor_rate, seed=self._seed, word_list=o.anchor_wordlist, option="anchor"
+            )
         batch = self._tokenizer(
             [self._noise(text) for text in texts], padding=True, padding_side="right", truncation=True,
             max_length=self._max_length, return_tensors="pt",

@@ -296,7 +296,7 @@ def _add(found: Collection, path: Path, folder: Path | None, data: dict[str, Any
             rows = _result_rows(data)
     except (AttributeError, KeyError, TypeError, IndexError) as error:
         raise _Broken(f"it is malformed ({type(error).__name__}: {clean(error)})") from None
-    if not any(row.scores for row in rows):
+    if not any(row.scores for row in rows) and not comparisons:
         raise _Broken("it holds no score")
     for row in rows:
         row.sources.append(number)

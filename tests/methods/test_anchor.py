@@ -10,6 +10,7 @@ import pytest
 import torch
 from tiny import SENTENCES
 
+from hf_robustcse import augmentation
 from hf_robustcse.augmentation import TextAugmentation
 from hf_robustcse.data import ContrastiveCollator, load_corpus, tokenize_corpus
 from hf_robustcse.errors import UserError
@@ -143,10 +144,10 @@ def test_stacked_on_a_contrastive_loss(bert):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"anchor_rate": 0.0}, "--anchor_rate must be above 0 and at most 1, not 0.0"),
+        ({"anchor_rate": 0.0}, "--anchor_rate must be above 0 and at most 1 for typos, not 0.0"),
         ({"anchor_weight": -1.0}, "--anchor_weight must be a number of at least 0"),
         ({"anchor_noise": "ocr"}, "--anchor_noise must be one of typos, synonyms, pair"),
-        ({"anchor_wordlist": "words.tsv"}, "--anchor_wordlist belongs to --anchor_noise synonyms, not typos"),
+        ({"anchor_wordlist": "words.tsv"}, "--anchor_wordlist belongs to synonyms, not to typos"),
     ],
 )
 def test_refused_options(options, words):
@@ -154,14 +155,28 @@ def test_refused_options(options, words):
         build("anchor", options)
 
 
-def test_a_want_of_synonyms_is_said_before_training(bert, tmp_path):
-    model = RobustCSEModel.from_encoder(
-        bert,
-        method="anchor",
-        method_options={"anchor_noise": "synonyms", "anchor_wordlist": str(tmp_path / "none.tsv")},
-    )
-    with pytest.raises(UserError, match=r"none\.tsv"):
-        model.set_seed(1)
+def test_a_word_list_that_only_a_checkpoint_names_is_not_read(bert, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "words.tsv").write_text("dog\tcat\n", encoding="utf-8")
+    options = {"anchor_noise": "synonyms", "anchor_wordlist": "words.tsv"}
+    RobustCSEModel.from_encoder(bert, method="anchor", method_options=options).save_pretrained(tmp_path / "model")
+    (tmp_path / "words.tsv").unlink()
+    model = RobustCSEModel.from_pretrained(tmp_path / "model")
+    model.set_seed(1)
+    with pytest.raises(UserError, match="used for training only if you name it too"):
+        model.method.collate(SENTENCES)
+    model = RobustCSEModel.from_pretrained(tmp_path / "model", method_options={"anchor_wordlist": "words.tsv"})
+    with pytest.raises(UserError, match=r"cannot read the word list words\.tsv"):
+        model.method.collate(SENTENCES)
+
+
+def test_without_wordnet_the_option_that_helps_is_named(bert, monkeypatch):
+    def absent(*, otherwise):
+        raise UserError(f"no WordNet, or {otherwise}")
+
+    monkeypatch.setattr(augmentation, "load_wordnet", absent)
+    with pytest.raises(UserError, match="--anchor_wordlist"):
+        make(bert, anchor_noise="synonyms").method.collate(SENTENCES)
 
 
 def test_a_batch_without_its_texts_is_refused(bert):
