@@ -422,8 +422,8 @@ METRICS = {
     "SICKR": "SICK-R",
     "STS": "mean",
     "transfer": "transfer",
-    "alignment": "alignment",
-    "uniformity": "uniformity",
+    "alignment": "alignment, dev",
+    "uniformity": "uniformity, dev",
 }
 """A figure of a model -> its name in the table of quality."""
 ROBUSTNESS = {"found": "found again", "invariance": "CheckList"}
@@ -444,8 +444,6 @@ def figures(judged: dict[str, Any]) -> dict[str, float]:
     for mean, names, metric in (("STS", STS_TEST, "spearman"), ("transfer", AVERAGES["transfer"], "accuracy")):
         if scores := {name: tasks[name][metric] for name in names if name in tasks}:
             found |= {**scores, mean: statistics.fmean(scores.values())}
-    if "geometry" in tasks:
-        found |= {name: tasks["geometry"][name] for name in ("alignment", "uniformity")}
     for kind, sets in judged.get("noise", {}).items():
         for name, curve in sets.items():
             at = "" if name == "STSB" else f" {name}"
@@ -459,6 +457,12 @@ def figures(judged: dict[str, Any]) -> dict[str, float]:
         found["invariance"] = statistics.fmean(suite["invariance"]["invariance"] for suite in checks.values())
         found |= {f"functionality {name}": suite["functionality"]["accuracy"] for name, suite in checks.items()}
     return found
+
+
+def _on_dev(scores: dict[str, float]) -> dict[str, float]:
+    """The figures of a model on the dev set."""
+    names = {"spearman": "dev", "alignment": "alignment", "uniformity": "uniformity"}
+    return {names[name]: scores[name] for name in names if name in scores}
 
 
 def spread_over_seeds(rows: Sequence[dict[str, float]]) -> dict[str, dict[str, float | None]]:
@@ -494,6 +498,7 @@ def collect(work: Work) -> dict[str, Any]:
         for declared in [study.systems[system]]
     }  # fmt: skip
     models: dict[str, dict[str, dict[str, Any]]] = {budget: {} for budget in BUDGETS}
+    before: dict[str, float] = {}  # training looks at the dev set before its first step
     for budget in BUDGETS:
         for system in work.systems:
             for seed in study.seeds:
@@ -502,7 +507,9 @@ def collect(work: Work) -> dict[str, Any]:
                 if not path.is_file():
                     continue
                 trained = read_json(work.model(budget, system, seed) / "results.json")
-                row = {"dev": trained["tasks"][study.dev]["spearman"], **figures(read_json(path))}
+                row = {**_on_dev(trained["tasks"][study.dev]), **figures(read_json(path))}
+                if system == work.first:
+                    before = _on_dev(trained.get("before", {}).get(study.dev, {}))
                 models[budget].setdefault(system, {})[str(seed)] = {
                     "figures": row, "steps": trained["training"]["steps"], "seconds": trained["training"]["seconds"],
                     "command": trained["command"],
@@ -530,7 +537,7 @@ def collect(work: Work) -> dict[str, Any]:
         "chosen": {system: work.chosen(system) for system in work.systems},
         "goes_on": [system for system in work.systems if work.goes_on(system)],
         "against": {system: work.against(system) for system in work.systems if system != work.first},
-        "untrained": figures(read_json(untrained)),
+        "untrained": before | figures(read_json(untrained)),
         "untrained_command": shlex.join(done[f"judge-{UNTRAINED}"]["words"]),
         "stopped": {name: record["stopped"] for name, record in done.items() if "stopped" in record},
         "seconds_per_step": {
