@@ -583,7 +583,7 @@ def tables(record: dict[str, Any]) -> str:
     lines = []
     for budget, title in (("steps", "equal steps"), ("seconds", "equal seconds")):
         summary = record["summary"][budget]
-        if not summary:
+        if not summary or (budget == "seconds" and len(summary) < 2):
             continue
         noise = {
             name: f"{kind} {100 * float(rate):.0f} %"

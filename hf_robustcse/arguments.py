@@ -27,9 +27,6 @@ ASSETS = Path(__file__).parent / "assets"
 EMBEDDED_ENCODER = ASSETS / "encoder"
 EMBEDDED_CORPUS = ASSETS / "corpus.txt.gz"
 EMBEDDED_RECIPE = ASSETS / "recipe.yaml"
-ROBUST = "robust"
-"""A name of --method that is a recipe, `ROBUST_RECIPE`; every option beside it overrides it."""
-ROBUST_RECIPE = ASSETS / "robust.yaml"
 VARIANTS = ("paper", "reference")
 PAIR_METRICS = (
     "spearman", "alignment", "uniformity", "mean_cosine", "positive_cosine", "random_cosine", "embedding_std",
@@ -47,13 +44,7 @@ class ModelArguments:
     model_name_or_path: str | None = field(
         default=None, metadata={"help": "Folder or Hub id of an encoder (default: the embedded tiny one)."}
     )
-    method: str = field(
-        default="simcse",
-        metadata={
-            "help": f"One of {', '.join(METHODS)}, several joined by +, or {ROBUST}, the recommended recipe "
-            "(assets/robust.yaml)."
-        },
-    )
+    method: str = field(default="simcse", metadata={"help": f"One of {', '.join(METHODS)}, or several joined by +."})
     pooler: str = field(default="cls", metadata={"help": "cls, mean, first-last or top-two."})
     head: str = field(
         default="auto", metadata={"help": "Projection head of training: tanh, mlp (batch norm), none, or the method's."}
@@ -321,15 +312,10 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
     recipe = recipe_arguments(Path(given.recipe), given.variant) if given.recipe else []
     own = options_of(argv, given.recipe)
     values = parser.read(recipe + own)
-    if robust := values.method == ROBUST:
-        recipe = recipe_arguments(ROBUST_RECIPE, given.variant) + recipe
-        values = parser.read(recipe + own)
     embedded = values.model_name_or_path is None
     if embedded and EMBEDDED_RECIPE.is_file():
         recipe = recipe_arguments(EMBEDDED_RECIPE, given.variant) + recipe
         values = parser.read(recipe + own)
-    if robust:
-        values.method = parser.read(recipe_arguments(ROBUST_RECIPE, given.variant)).method
     # The method first: the training arguments load more of transformers when they are made.
     used = build(values.method).options()
     for name, default in (item for kind in _option_types() for item in dataclasses.asdict(kind()).items()):

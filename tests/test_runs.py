@@ -103,24 +103,6 @@ def test_a_variant_that_does_not_exist(tmp_path):
         parse_arguments([str(recipe)])
 
 
-def test_robust_is_a_recipe_that_any_option_overrides(tmp_path):
-    words = ["--method", "robust", "--model_name_or_path", "x", "--output_dir", str(tmp_path)]
-    plain, changed = (parse_arguments([*words, *more]) for more in ([], ["--anchor_rate", "0.6", "--head", "tanh"]))
-    assert (plain.model.method, plain.model.head, changed.model.head) == ("anchor", "none", "tanh")
-    assert plain.method_options == {
-        "anchor_noise": "typos", "anchor_rate": 0.3, "anchor_wordlist": None, "anchor_weight": 1.0,
-        "anchor_clean_weight": 16.0,
-    }  # fmt: skip
-    assert changed.method_options == plain.method_options | {"anchor_rate": 0.6}
-    assert "--method robust" in plain.command
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text("method: robust\nanchor_clean_weight: 2.0\n")
-    mixed = parse_arguments([str(recipe), *words[2:]])
-    assert (mixed.model.method, mixed.method_options["anchor_clean_weight"]) == ("anchor", 2.0)
-    with pytest.raises(UserError, match="--vadv_lambda belongs to a method that --method anchor does not use"):
-        parse_arguments([*words, "--vadv_lambda", "1"])
-
-
 def test_a_pooling_that_is_not_the_encoders_own_is_told(bert, corpus, tmp_path, capsys):
     train(bert, corpus, tmp_path / "mean", max_steps=1, pooler="mean")
     assert "note:" not in capsys.readouterr().out
