@@ -224,6 +224,8 @@ def test_an_encoder_without_dropout_is_given_some(tmp_path, corpus, capsys):
         train(folder, corpus, tmp_path / "b", no_dropout_fix=None)
     train(folder, corpus, tmp_path / "c", dropout=0)
     assert "--dropout 0 makes both views" in capsys.readouterr().out
+    train(folder, corpus, tmp_path / "d", method="anchor", no_dropout_fix=None)  # no pair of it comes from dropout
+    assert "dropout" not in capsys.readouterr().out
 
 
 def test_the_dropout_check_leaves_the_random_state(bert):

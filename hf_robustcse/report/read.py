@@ -224,7 +224,7 @@ def collect(paths: Sequence[str | Path]) -> Collection:
             if folder is None:
                 raise UserError(f"{path} cannot be read: {error}") from None
             found.broken.append((path, str(error)))
-    if not found.rows:
+    if not found.rows and not found.comparisons:
         said = f"there is no result of hf_robustcse in {', '.join(map(str, paths))}"
         if found.broken:
             said += f"; {found.broken[0][0]} cannot be read: {found.broken[0][1]}"

@@ -277,6 +277,9 @@ def test_a_comparison_is_two_rows_and_a_table_of_its_own(tmp_path):
     data["noise"] = {"tasks": {"STSB typos": line, "STSB synonyms": line}, "mean": {**line, "split": None}}
     text, _, _ = report(tmp_path, save(tmp_path / "n.json", data))
     assert "| STS-B typos (test, all) | 70.00 |" in text and "| mean of 2 under noise | 70.00 |" in text
+    data["tasks"] = {}  # --compare A B --tasks noise
+    text, _, _ = report(tmp_path, save(tmp_path / "o.json", data))
+    assert "| STS-B typos (test, all) | 70.00 |" in text
 
 
 def test_a_sweep_has_a_row_a_cell_and_its_reported_figures_in_columns_of_their_own(tmp_path):
