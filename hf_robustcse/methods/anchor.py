@@ -13,7 +13,7 @@ from hf_robustcse import functional
 from hf_robustcse.augmentation import TextAugmentation, check_rate, check_word_list
 from hf_robustcse.encoder import SentenceEncoder
 from hf_robustcse.errors import UserError
-from hf_robustcse.methods.base import Batch, Contribution, Method, Paper, Term
+from hf_robustcse.methods.base import Batch, Contribution, Method, Paper, Term, tokenized
 
 
 class Anchor(Method):
@@ -77,6 +77,7 @@ class Anchor(Method):
         check_word_list(o.anchor_noise, o.anchor_wordlist, option="anchor")
         self._seed = 0
         self._tokenizer: Any | None = None
+        self._max_length = 0
         self._noise: TextAugmentation | None = None
 
     def attach(self, encoder: SentenceEncoder) -> None:
@@ -113,18 +114,12 @@ class Anchor(Method):
         """x' of the texts: ``anchor_input_ids`` and ``anchor_attention_mask``, (N, L')."""
         if not self.needs_text:
             return {}
-        if self._tokenizer is None:
-            raise UserError("anchor needs the tokenizer: call model.attach_tokenizer(tokenizer)")
         if self._noise is None:  # not before: a word list that a checkpoint names has to be confirmed first
             o = self.options
             self._noise = TextAugmentation(
                 o.anchor_noise, rate=o.anchor_rate, seed=self._seed, word_list=o.anchor_wordlist, option="anchor"
             )
-        batch = self._tokenizer(
-            [self._noise(text) for text in texts], padding=True, padding_side="right", truncation=True,
-            max_length=self._max_length, return_tensors="pt",
-        )  # fmt: skip
-        return {f"anchor_{key}": batch[key] for key in ("input_ids", "attention_mask")}
+        return tokenized(self.name, self._tokenizer, [self._noise(text) for text in texts], self._max_length)
 
     def forward(self, batch: Batch) -> Contribution:
         """The terms ``clean`` and ``anchor``, each in [0, 4]."""

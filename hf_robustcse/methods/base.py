@@ -253,6 +253,20 @@ class Method(nn.Module):
         return Contribution()
 
 
+def tokenized(name: str, tokenizer: Any, texts: list[str], max_length: int) -> dict[str, Tensor]:
+    """Texts that a method made, for its `Method.collate`: ``NAME_input_ids`` and ``NAME_attention_mask``, (N, L').
+
+    Raises:
+        UserError: if the tokenizer is None.
+    """
+    if tokenizer is None:
+        raise UserError(f"{name} needs the tokenizer: call model.attach_tokenizer(tokenizer)")
+    batch = tokenizer(
+        texts, padding=True, padding_side="right", truncation=True, max_length=max_length, return_tensors="pt"
+    )
+    return {f"{name}_{key}": batch[key] for key in ("input_ids", "attention_mask")}
+
+
 def _is_one_of(value: Any, kinds: tuple[type, ...]) -> bool:
     """Whether a value is of one of the types; a whole number is a float too, a truth value is no number."""
     if isinstance(value, bool):

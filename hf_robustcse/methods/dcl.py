@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hf_robustcse import functional
 from hf_robustcse.encoder import SentenceEncoder
 from hf_robustcse.errors import UserError
-from hf_robustcse.methods.base import Batch, Contribution, Method, Paper, Term
+from hf_robustcse.methods.base import Batch, Contribution, Method, Paper, Term, tokenized
 from hf_robustcse.mlm import MaskedLM, mask_tokens, mean_over_chosen, mlm_total
 from hf_robustcse.modules import BatchNorm, PowerNorm, SharedNoise
 from hf_robustcse.synonyms import Synonyms, load_wordnet, read_word_list, replace_words
@@ -131,6 +131,7 @@ class DCL(Method):
         self.noise = SharedNoise()
         self._seed = 0
         self._tokenizer: Any | None = None
+        self._max_length = 0
         self._synonyms: Synonyms | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -191,16 +192,10 @@ class DCL(Method):
         o = self.options
         if not self.needs_text:
             return {}
-        if self._tokenizer is None:
-            raise UserError("dcl needs the tokenizer: call model.attach_tokenizer(tokenizer)")
         if self._synonyms is None:
             self._synonyms = load_wordnet() if o.dcl_augmentation == "wordnet" else read_word_list(o.dcl_wordlist)
         others = [replace_words(text, self._synonyms, rate=o.dcl_rate, seed=self._seed) for text in texts]
-        batch = self._tokenizer(
-            others, padding=True, padding_side="right", truncation=True, max_length=self._max_length,
-            return_tensors="pt",
-        )  # fmt: skip
-        return {f"dcl_{key}": batch[key] for key in ("input_ids", "attention_mask")}
+        return tokenized(self.name, self._tokenizer, others, self._max_length)
 
     @torch.no_grad()
     def after_update(self, encoder: SentenceEncoder, progress: float) -> None:
