@@ -62,7 +62,7 @@ def own_pooling(model_name_or_path: str, **hub: Any) -> str | None:
         UserError: as `find`.
     """
     if path := find(model_name_or_path, CONFIG, **hub):
-        return read_json(path).get("pooler")
+        return read_json(path).get("pooler", "cls")  # a default is not written
     path = find(model_name_or_path, "1_Pooling/config.json", **hub)
     found = read_json(path) if path else {}
     modes = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"}

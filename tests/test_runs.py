@@ -108,6 +108,7 @@ def test_a_pooling_that_is_not_the_encoders_own_is_told(bert, corpus, tmp_path, 
     assert "note:" not in capsys.readouterr().out
     train(tmp_path / "mean", corpus, tmp_path / "cls", max_steps=1)
     assert "embeds by mean pooling; --pooler mean trains it as it is used" in capsys.readouterr().out
+    assert [layout.own_pooling(str(tmp_path / name)) for name in ("mean", "cls")] == ["mean", "cls"]
     (tmp_path / "mean" / layout.CONFIG).unlink()  # as anybody else's sentence encoder
     assert layout.own_pooling(str(tmp_path / "mean")) == "mean" and layout.own_pooling(str(bert)) is None
 
