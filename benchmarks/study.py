@@ -15,6 +15,7 @@ Stages, each a list of cells, each cell a command of its own process that is not
 6. ``compare``: every system against the first one by the paired bootstrap over the pairs of the STS sets and, where the
    judges have noise, of the noisy ones.
 7. ``attack``: run_attack.py on the models of `steps`.
+8. ``finetune``: run_finetune.py from the models of `steps`, and from the untrained encoder.
 
 Killed or stopped by ``--minutes``, the same command goes on; a cell that failed is tried again by the next call, and
 its last line is printed. ``--collect`` writes what is finished as one JSON, with the command behind every
@@ -48,7 +49,7 @@ from hf_robustcse.files import read_json, write_json
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
-STAGES = ("trials", "steps", "speed", "seconds", "judge", "compare", "attack")
+STAGES = ("trials", "steps", "speed", "seconds", "judge", "compare", "attack", "finetune")
 BUDGETS = ("steps", "seconds")
 UNTRAINED = "untrained"
 
@@ -72,6 +73,7 @@ class Study:
         judge: options of run_eval.py for the models of ``steps`` (the untrained encoder too) and of ``seconds``.
         attacks: name -> options of run_attack.py.
         attack_resources: options of all of them.
+        finetune: name -> options of run_finetune.py.
     """
 
     about: str
@@ -85,6 +87,7 @@ class Study:
     judge: dict[str, list[str]]
     attacks: dict[str, list[str]]
     attack_resources: list[str]
+    finetune: dict[str, list[str]]
 
 
 def read_study(path: Path) -> Study:
@@ -239,6 +242,8 @@ class Work:
             return [self._compare()]
         if stage == "attack":
             return [self._attack()]
+        if stage == "finetune":
+            return [self._finetune()]
         others = [system for system in self.systems if system != self.first]
         if stage == "trials":
             return [self._trials([self.first]), self._trials(others)]
@@ -333,6 +338,20 @@ class Work:
                          str(place)]  # fmt: skip
                 found.append(Cell(f"attack-{attack}-{name}", tuple(words)))
         return found
+
+    def _finetune(self) -> list[Cell]:
+        encoder = self._base()[1]
+        found = []
+        for task, options in self.study.finetune.items():
+            for name, folder in [(UNTRAINED, encoder), *self._models(["steps"])]:
+                words = ["run_finetune.py", "--model_name_or_path", str(folder), *options, *self._data()]
+                words += ["--output_dir", str(self.finetuned(task, name)), "--disable_tqdm", "true"]
+                found.append(Cell(f"finetune-{task}-{name}", tuple(words)))
+        return found
+
+    def finetuned(self, task: str, name: str) -> Path:
+        """The folder of a fine-tuned model."""
+        return self.folder / "finetuned" / task / name
 
     def done(self, name: str) -> Path:
         """The file that says that a cell is finished: its words, its seconds, and `stopped` if training was."""
@@ -553,6 +572,8 @@ def collect(work: Work) -> dict[str, Any]:
         "compared": compared,
         "attacked": attacked(work),
         "attacked_by": [shlex.join(record["words"]) for name, record in done.items() if name.startswith("attack-")],
+        "finetuned": finetuned(work),
+        "finetuned_by": [shlex.join(record["words"]) for name, record in done.items() if name.startswith("finetune-")],
     }
 
 
@@ -575,6 +596,32 @@ def attacked(work: Work) -> dict[str, Any]:
                 recipes[recipe] = {**sums, "success_rate": 100 * sums["succeeded"] / max(1, sums["attempted"])}
             recipes["all"] = {key: sum(r[key] for r in recipes.values()) for key in ("attempted", "succeeded")}
             recipes["all"]["success_rate"] = 100 * recipes["all"]["succeeded"] / max(1, recipes["all"]["attempted"])
+    return found
+
+
+def finetuned(work: Work) -> dict[str, Any]:
+    """Figures after fine-tuning: task -> system -> set -> mean, standard deviation and number of the models.
+
+    A set is scored by the metric of the task; ``SET robust`` is its score under perturbations, where there is one.
+    """
+    found: dict[str, Any] = {}
+    for task in work.study.finetune:
+        for system in (UNTRAINED, *work.systems):
+            names = [UNTRAINED] if system == UNTRAINED else [f"steps-{system}-{seed}" for seed in work.study.seeds]
+            rows = []
+            for name in names:
+                if not work.done(f"finetune-{task}-{name}").is_file():
+                    continue
+                record = read_json(work.finetuned(task, name) / "results.json")
+                metric, row = record["protocol"]["metric"], {}
+                for of, scores in record["tasks"].items():
+                    if metric in scores:
+                        row[of] = scores[metric]
+                    if metric in scores.get("robust", {}):
+                        row[f"{of} robust"] = scores["robust"][metric]
+                rows.append(row)
+            if rows:
+                found.setdefault(task, {})[system] = spread_over_seeds(rows)
     return found
 
 
@@ -625,6 +672,16 @@ def tables(record: dict[str, Any]) -> str:
             rates = [f"{row[recipe]['success_rate']:.1f}" for recipe in recipes]
             seeds = max(value.get("seeds", 0) for value in row.values())
             lines.append(f"| `{system}` | {' | '.join(rates)} | {row['all']['attempted']} | {seeds} |")
+        lines.append("")
+    for task, systems in record["finetuned"].items():
+        names = [name for name in next(iter(systems.values())) if not name.endswith(" robust")]  # these: in the JSON
+        heads = [f"{task}, fine-tuned", *(name.replace("_", " ") for name in names), "seeds"]
+        lines += [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+        for system, row in systems.items():
+            cells = [mean_and_std(row.get(name)) for name in names]
+            seeds = max(value["n"] for value in row.values())
+            about = system if system == UNTRAINED else f"`{system}`"
+            lines.append(f"| {about} | {' | '.join(cells)} | {seeds} |")
         lines.append("")
     return "\n".join(lines)
 

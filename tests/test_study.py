@@ -26,6 +26,7 @@ DECLARED = {
         "dclr": {"options": {"method": "dclr", "dclr_complement": "{first}"}, "trials": [{}, {"dclr_k": 2.0}]},
     },
     "attacks": {"MR": ["--task", "MR"]},
+    "finetune": {"ANLI": ["--task", "anli"]},
 }  # fmt: skip
 
 
@@ -137,6 +138,18 @@ def test_every_system_is_compared_under_the_noise_of_its_judges(make):
     assert list(cell.words[first : first + 8]) == ["--tasks", "sts", "noise", *noise]
 
 
+def test_every_model_is_attacked_and_fine_tuned_the_untrained_encoder_too(make):
+    work = make()
+    finish_trials(work, {"simcse": [50.0, 49.0], "dclr": [41.0, 42.0]})
+    finish(work, "steps-simcse-1", work.model("steps", "simcse", 1))
+    ((attack,),) = work.cells("attack")
+    assert attack.name == "attack-MR-steps-simcse-1" and {"--task", "--pos_tagger"} < set(attack.words)
+    ((untrained, trained),) = work.cells("finetune")
+    assert untrained.name == "finetune-ANLI-untrained" and value_of(untrained, "model_name_or_path").endswith("encoder")
+    assert value_of(trained, "model_name_or_path") == str(work.model("steps", "simcse", 1))
+    assert value_of(trained, "output_dir") == str(work.folder / "finetuned" / "ANLI" / "steps-simcse-1")
+
+
 def test_a_system_may_go_on_from_the_first_one(make):
     after = {"options": {"method": "anchor", "model_name_or_path": "{first}"}, "trials": [{}, {}]}
     work = make(systems={**DECLARED["systems"], "after": after})
@@ -175,6 +188,11 @@ def test_figures_spread_and_tables(make):
             place = work.folder / "attacked" / "MR" / f"steps-{system}-{seed}" / "results.json"
             write_json(place, {"attacks": {"MR": {"pwws": counts}}})
             finish(work, f"attack-MR-steps-{system}-{seed}")
+            accuracy = {"ANLI_R1": {"accuracy": score - 20, "robust": {"accuracy": 30.0}}, "SNLI_CAD": {"n": 3}}
+            place = work.finetuned("ANLI", f"steps-{system}-{seed}") / "results.json"
+            write_json(place, {"protocol": {"metric": "accuracy"}, "tasks": accuracy})
+            if (system, seed) != ("dclr", 1):  # still running
+                finish(work, f"finetune-ANLI-steps-{system}-{seed}")
             finish(work, f"judge-steps-{system}-{seed}")
     mean = {"difference": 9.5, "low": 8.0, "high": 11.0, "verdict": "B is better", "a_std": 1.0, "b_std": None}
     write_json(
@@ -191,7 +209,10 @@ def test_figures_spread_and_tables(make):
     assert record["chosen"] == {"simcse": 0, "dclr": 1}
     assert record["summary"]["steps"]["dclr"]["STS"] == pytest.approx({"mean": 55.5, "std": 0.5**0.5, "n": 2})
     assert record["attacked"]["MR"]["dclr"]["all"]["success_rate"] == pytest.approx(55.0)
+    assert record["finetuned"]["ANLI"]["simcse"]["ANLI_R1"] == pytest.approx({"mean": 31.0, "std": 2**0.5, "n": 2})
+    assert set(record["finetuned"]["ANLI"]["dclr"]) == {"ANLI_R1", "ANLI_R1 robust"}
     shown = study.tables(record)
+    assert "| ANLI, fine-tuned | ANLI R1 | seeds |" in shown and "| `dclr` | 40.00 | 1 |" in shown
     assert (
         "| `dclr` | 61.50 ± 0.71 | 50.50 ± 0.71 | 60.50 ± 0.71 | 55.50 ± 0.71 | 70.00 ± 0.00 | "
         "+9.50 (+8.00 to +11.00), better | 40 | 2 |" in shown
