@@ -1,15 +1,16 @@
-"""The tables of the studies in README.md and docs/, from `results/study_*.json`.
+"""The tables of the studies and of the grids in README.md and docs/, from `results/study_*.json` and `ablation_*.json`.
 
-    python -m benchmarks.study_pages    writes them anew, after a study was collected
+    python -m benchmarks.study_pages    writes them anew, after a study was collected or a grid trained
 
 A page has them between ``<!-- study: FILE PART -->`` and ``<!-- /study -->``: FILE is the name in results/ without
-``.json``, PART one of ``all`` (`study.tables`), ``trials``, ``readme``, or a method. ``tests/test_docs.py`` compares
-the pages with the files.
+``.json``, PART one of ``all`` (`study.tables`), ``trials``, ``readme``, or a method; ``grid`` for the results.json of
+run_ablation.py. ``tests/test_docs.py`` compares the pages with the files.
 """
 
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,8 @@ def part(name: str, wanted: str) -> str:
         UserError: for a part that the study does not have.
     """
     record = read_json(RESULTS / f"{name}.json")
+    if wanted == "grid":
+        return grid(record)
     if wanted == "all":
         return study.tables(record).rstrip() + "\n"
     if wanted == "trials":
@@ -81,6 +84,30 @@ def trials(record: dict[str, Any]) -> str:
         ]
         chosen = _options(tried[record["chosen"][system]]["options"])
         lines.append(f"| `{system}` | {'; '.join(said)} | {chosen} |")
+    return "\n".join(lines) + "\n"
+
+
+def grid(record: dict[str, Any]) -> str:
+    """A grid of run_ablation.py: the dev set, the mean of the test sets, geometry; the paper's figures beside them."""
+    rows = record["cells"]
+    tasks = next(iter(rows.values()))["tasks"]
+    dev = next(iter(record["before"]))
+    tests = [name for name, task in tasks.items() if task["split"] == "test"]
+    heads = [" ".join(f"`{name}`" for name in record["varied"]) or "", dev.replace("_", " "), "test sets, mean",
+             "alignment", "uniformity", "s a step", "seeds"]  # fmt: skip
+    heads += [f"reported: {what}" for what in record["reported"]]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for name, row in rows.items():
+        if not row["seeds"]:
+            continue
+        seeds = zip(*(row["tasks"][test]["spearman"]["values"] for test in tests), strict=True)
+        means = [statistics.fmean(scores) for scores in seeds]
+        values = [row["tasks"][dev][metric]["values"] for metric in ("spearman", "alignment", "uniformity")]
+        cells = [mean_and_std(study.spread_over_seeds([{"": one} for one in each])[""]) for each in
+                 (values[0], means, *values[1:])]  # fmt: skip
+        cells += [f"{row['seconds_per_step']:.2f}", str(len(row["seeds"]))]
+        cells += [f"{values[name]:g}" if name in values else "" for values in record["reported"].values()]
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -64,6 +64,13 @@ class ModelArguments:
         default=0.15,
         metadata={"help": "The part that a cutoff takes away, or of the words that typos or synonyms change."},
     )
+    augmentation_drop: float = field(
+        default=0.0,
+        metadata={
+            "help": "With --augmentation typos: how often a word of fewer than 4 letters, a number or a sign, which "
+            "typos leave alone, is left out of the positive."
+        },
+    )
     augmentation_wordlist: str | None = field(
         default=None,
         metadata={

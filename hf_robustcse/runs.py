@@ -27,7 +27,7 @@ from transformers import TrainingArguments, set_seed
 from hf_robustcse import layout, publish
 from hf_robustcse.arguments import DEV_METRICS, EMBEDDED_CORPUS, EMBEDDED_ENCODER, Arguments, DataArguments
 from hf_robustcse.arguments import parse_arguments as parse_arguments
-from hf_robustcse.augmentation import TEXT_AUGMENTATIONS, TextAugmentation, check_word_list
+from hf_robustcse.augmentation import TEXT_AUGMENTATIONS, TextAugmentation, check_drop, check_word_list
 from hf_robustcse.data import ContrastiveCollator, Corpus, load_corpus, tokenize_corpus
 from hf_robustcse.distributed import say, world_size
 from hf_robustcse.errors import UserError
@@ -462,12 +462,14 @@ def _load_model(arguments: Arguments, corpus: Corpus) -> RobustCSEModel:
 
 def _text_augmentation(arguments: Arguments) -> TextAugmentation | None:
     m = arguments.model
+    check_drop(m.augmentation, m.augmentation_drop)
     check_word_list(m.augmentation, m.augmentation_wordlist)
     if m.augmentation not in TEXT_AUGMENTATIONS:
         return None
     return TextAugmentation(
-        m.augmentation, rate=m.augmentation_rate, seed=arguments.training.seed, word_list=m.augmentation_wordlist
-    )
+        m.augmentation, rate=m.augmentation_rate, seed=arguments.training.seed, drop=m.augmentation_drop,
+        word_list=m.augmentation_wordlist,
+    )  # fmt: skip
 
 
 def has_dropout(model: RobustCSEModel) -> bool:
@@ -555,6 +557,8 @@ def _manifest(
             "augmentation": model.config.augmentation,
             "augmentation_rate": model.config.augmentation_rate,
             "augmentation_wordlist": arguments.model.augmentation_wordlist,
+            # None as in runs that were begun before there was such an option: they can be resumed.
+            "augmentation_drop": arguments.model.augmentation_drop or None,
             "corpus_sha256": corpus.report.sha256 if corpus.report else None,
             "max_train_samples": arguments.data.max_train_samples,
             "dev_holdout": arguments.data.dev_holdout,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import unicodedata
 from collections.abc import Iterable
 from itertools import groupby
@@ -55,6 +56,38 @@ def add_typos(text: str, *, rate: float, seed: int) -> str:
         if hit or number == always:
             parts[number] = changed
     return "".join("".join(part) for part in parts)
+
+
+def leave_out(text: str, *, rate: float, seed: int) -> str:
+    """The text without some of what `add_typos` leaves alone: words of fewer than `LEAST` letters, numbers, signs.
+
+    An encoder that is to find a sentence with typos again can do it by these alone. What is left out leaves a space,
+    and spaces are not repeated. A text without a word of `LEAST` letters, which would be left with nothing, stays as
+    it is.
+
+    A text and a seed always give the same result, and what a lower rate leaves out a higher one does too.
+
+    Args:
+        text: any.
+        rate: probability that a short word, a number or a sign is left out, in [0, 1].
+        seed: of the choice.
+
+    Raises:
+        UserError: if the rate is outside [0, 1].
+    """
+    if not 0 <= rate <= 1:
+        raise UserError(f"the rate of what is left out must be between 0 and 1, not {rate:g}")
+    parts = []
+    for word, run in groupby(text, _in_word):
+        characters = "".join(run)
+        parts += [(characters, len(_letters(characters)) >= LEAST)] if word else [
+            (piece, False) for piece in re.findall(r"\s+|\d+|.", characters)
+        ]  # fmt: skip
+    if not rate or not any(long for _, long in parts):
+        return text
+    draw = random.Random(f"leave out {seed} {text}")
+    kept = [part if part.isspace() or long or draw.random() >= rate else " " for part, long in parts]
+    return " ".join("".join(kept).split())
 
 
 def swap_inside(word: str, draw: random.Random) -> str:

@@ -14,7 +14,7 @@ from hf_robustcse.errors import UserError
 from hf_robustcse.files import write_json
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks import study  # noqa: E402
+from benchmarks import study, study_pages  # noqa: E402
 
 DECLARED = {
     "about": "a test", "train": {"pooler": "cls", "learning_rate": 1e-3}, "dev": "stsb_dev", "trial_steps": 20,
@@ -261,3 +261,19 @@ def test_the_committed_studies_are_such(name):
             model = {**vars(arguments.model), "method_options": arguments.method_options}
             runs.append((model, arguments.training.learning_rate))
         assert all(one not in runs[:number] for number, one in enumerate(runs)), f"{system} tries a setting twice"
+
+
+def test_the_table_of_a_grid():
+    def task(split, *scores):
+        return {"split": split, **{name: {"values": list(scores)} for name in ("spearman", "alignment", "uniformity")}}
+
+    row = {"seeds": [0, 1], "seconds_per_step": 0.25,
+           "tasks": {"stsb_dev": task("dev", 60.0, 62.0), "sts12": task("test", 40.0, 50.0),
+                     "sickr": task("test", 50.0, 80.0)}}  # fmt: skip
+    record = {
+        "varied": ["vadv_norm"], "before": {"stsb_dev": {}}, "reported": {"STS, BERT-base": {"l2": 77.0}},
+        "cells": {"l2": row, "linf": {"seeds": [], "tasks": {}}},
+    }  # fmt: skip
+    heads, _, *rows = study_pages.grid(record).splitlines()
+    assert heads.startswith("| `vadv_norm` | stsb dev | test sets, mean | ") and heads.endswith("BERT-base |")
+    assert rows == ["| `l2` | 61.00 ± 1.41 | 55.00 ± 14.14 | 61.00 ± 1.41 | 61.00 ± 1.41 | 0.25 | 2 | 77 |"]

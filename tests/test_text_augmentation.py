@@ -21,7 +21,7 @@ from hf_robustcse.model import RobustCSEModel
 from hf_robustcse.runs import parse_arguments, run
 from hf_robustcse.stream import TextStream
 from hf_robustcse.synonyms import read_word_list, replace_words
-from hf_robustcse.typos import add_typos
+from hf_robustcse.typos import add_typos, leave_out
 
 TEXTS = [f"{a} {b}" for a in WORDS[:8] for b in SENTENCES[:6]]
 UNSEEN = {"eval_strategy": "no", "eval_tasks": "none", "eval_steps": False}  # what is compared is the weights
@@ -50,6 +50,15 @@ def same_batches(ones, others):
     for one, other in zip(ones, others, strict=True):
         assert one.keys() == other.keys()
         assert all(torch.equal(one[key], other[key]) for key in one if torch.is_tensor(one[key]))
+
+
+def test_typos_of_what_is_left():
+    text = "A man plays the guitar in Berlin, loudly"
+    whole, left = (TextAugmentation("typos", rate=0.5, seed=7, drop=drop)(text) for drop in (0.0, 1.0))
+    assert leave_out(text, rate=1.0, seed=7) == "plays guitar Berlin loudly" and len(left.split()) == 4
+    assert left == add_typos("plays guitar Berlin loudly", rate=0.5, seed=7) and whole == add_typos(
+        text, rate=0.5, seed=7
+    )
 
 
 @pytest.mark.parametrize("kind", ["typos", "synonyms"])
@@ -153,7 +162,7 @@ def test_a_run_says_what_it_did_and_resumes_bit_equal(bert, corpus, tmp_path):  
     """6 steps an epoch; the run goes on from step 4 and ends at step 10."""
     common = {
         "max_steps": 10, "per_device_train_batch_size": 64, "save_steps": 4, "save_total_limit": 9, **UNSEEN,
-        "augmentation": "typos", "augmentation_rate": 1, "dropout": 0.0,
+        "augmentation": "typos", "augmentation_rate": 1, "augmentation_drop": 0.5, "dropout": 0.0,
     }  # fmt: skip
     whole, again = tmp_path / "whole", tmp_path / "again"
     train(bert, corpus, whole, **common)
@@ -166,9 +175,11 @@ def test_a_run_says_what_it_did_and_resumes_bit_equal(bert, corpus, tmp_path):  
     assert (identity["augmentation"], identity["augmentation_rate"]) == ("typos", 1)
     config = RobustCSEModel.from_pretrained(whole).config
     assert (config.augmentation, config.augmentation_rate) == ("typos", 1)
-    assert "| augmentation | typos, rate 1.0 |" in card_text(whole)
+    assert "| augmentation | typos, rate 1.0, 50% of the rest left out |" in card_text(whole)
     with pytest.raises(UserError, match="holds another run, with augmentation_rate 1.0"):
         train(bert, corpus, again, resume_from_checkpoint="last", **{**common, "augmentation_rate": 0.5})
+    with pytest.raises(UserError, match="holds another run, with augmentation_drop 0.5"):
+        train(bert, corpus, again, resume_from_checkpoint="last", **{**common, "augmentation_drop": 0})
 
 
 def test_dry_run_and_synonyms_of_a_list(bert, corpus, word_list, tmp_path, capsys):  # noqa: F811
@@ -185,6 +196,8 @@ BAD = {
     "rate of nothing": ({"augmentation": "typos", "augmentation_rate": 0}, "above 0 and at most 1 for typos, not 0"),
     "rate above 1": ({"augmentation": "synonyms", "augmentation_rate": 1.5}, "above 0 and at most 1 for synonyms"),
     "a list for typos": ({"augmentation": "typos", "augmentation_wordlist": "w"}, "belongs to synonyms, not to typos"),
+    "drop above 1": ({"augmentation": "typos", "augmentation_drop": 1.5}, "--augmentation_drop must be at least 0 and"),
+    "drop of nothing": ({"augmentation_drop": 0.5}, "--augmentation_drop belongs to typos, not to dropout"),
     "no list": ({"augmentation": "synonyms", "augmentation_wordlist": "none.tsv"}, "cannot read the word list none"),
     "no WordNet": ({"augmentation": "synonyms"}, "or name a list with --augmentation_wordlist"),
     "own positives": ({"augmentation": "typos", "train_file": "pairs.tsv"}, "this corpus brings its own: leave it out"),

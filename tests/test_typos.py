@@ -10,7 +10,7 @@ import unicodedata
 import pytest
 
 from hf_robustcse.errors import UserError
-from hf_robustcse.typos import NEIGHBOURS, add_typos
+from hf_robustcse.typos import NEIGHBOURS, add_typos, leave_out
 
 TEXTS = [
     "A man is playing the guitar in Berlin, loudly: 12 songs!",
@@ -112,3 +112,25 @@ def test_the_same_in_every_process() -> None:
 def test_a_rate_out_of_range(rate: float) -> None:
     with pytest.raises(UserError, match="between 0 and 1"):
         add_typos("some words", rate=rate, seed=0)
+
+
+def test_what_typos_leave_alone_is_left_out() -> None:
+    text = "A man isn't in the café, déjà-vu: 12.5 songs!"
+    assert leave_out(text, rate=1.0, seed=0) == "café déjà songs"
+    assert leave_out(TEXTS[5], rate=1.0, seed=0) == TEXTS[5]  # letters with their marks are counted
+    assert leave_out("He is in.", rate=1.0, seed=0) == "He is in."  # nothing would be left
+    assert leave_out(text, rate=0.0, seed=0) == text
+    with pytest.raises(UserError, match=r"between 0 and 1, not 1\.5"):
+        leave_out(text, rate=1.5, seed=0)
+
+
+def test_how_often_and_always_the_same() -> None:
+    text = " ".join(["is", "guitar"] * 2000)
+    for rate in (0.25, 0.5):
+        kept = leave_out(text, rate=rate, seed=3).split()
+        assert kept.count("guitar") == 2000 and kept.count("is") / 2000 == pytest.approx(1 - rate, abs=0.04)
+    for seed in range(20):
+        left = (leave_out(TEXTS[0], rate=rate, seed=seed) for rate in (0.3, 0.7))
+        low, high = (re.findall(r"\w+|[^\w\s]", text) for text in left)
+        rest = iter(low)
+        assert all(word in rest for word in high), "what a lower rate leaves out a higher one does too"

@@ -316,6 +316,7 @@ def _training(checkpoint: Checkpoint) -> Raw | None:
     accumulated = identity.get("gradient_accumulation_steps")
     augmentation = identity.get("augmentation", "dropout")
     rate = f", rate {identity.get('augmentation_rate')}" if augmentation != "shuffle" else ""
+    rate += f", {drop:.0%} of the rest left out" if (drop := identity.get("augmentation_drop")) else ""
     facts: list[tuple[str, Any]] = [
         ("corpus", _corpus(checkpoint) if corpus.get("source") else None),
         ("sha256 of the corpus", code(str(corpus["sha256"])[:16]) if corpus.get("sha256") else None),
