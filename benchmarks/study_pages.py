@@ -4,7 +4,7 @@
 
 A page has them between ``<!-- study: FILE PART -->`` and ``<!-- /study -->``: FILE is the name in results/ without
 ``.json``, PART one of ``all`` (`study.tables`), ``trials``, ``readme``, or a method; ``grid`` for the results.json of
-run_ablation.py. ``tests/test_docs.py`` compares the pages with the files.
+run_ablation.py, ``words`` for what what_is_kept.py wrote. ``tests/test_docs.py`` compares the pages with the files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import study
+from benchmarks import study, what_is_kept
 from hf_robustcse.cards.text import mean_and_std
 from hf_robustcse.errors import UserError, command
 from hf_robustcse.files import atomic_write_text, read_json
@@ -43,6 +43,8 @@ def part(name: str, wanted: str) -> str:
     record = read_json(RESULTS / f"{name}.json")
     if wanted == "grid":
         return grid(record)
+    if wanted == "words":
+        return what_is_kept.table(record) + "\n"
     if wanted == "all":
         return study.tables(record).rstrip() + "\n"
     if wanted == "trials":
@@ -88,23 +90,31 @@ def trials(record: dict[str, Any]) -> str:
 
 
 def grid(record: dict[str, Any]) -> str:
-    """A grid of run_ablation.py: the dev set, the mean of the test sets, geometry; the paper's figures beside them."""
+    """A grid of run_ablation.py: the dev set, the mean of the test sets, geometry; the paper's figures beside them.
+
+    What a cell gains on the first one is taken seed by seed, because the seeds differ more than the cells do.
+    """
     rows = record["cells"]
     tasks = next(iter(rows.values()))["tasks"]
     dev = next(iter(record["before"]))
     tests = [name for name, task in tasks.items() if task["split"] == "test"]
+    first = next(iter(rows))
     heads = [" ".join(f"`{name}`" for name in record["varied"]) or "", dev.replace("_", " "), "test sets, mean",
-             "alignment", "uniformity", "s a step", "seeds"]  # fmt: skip
+             f"over `{first}`, by seed", "alignment", "uniformity", "s a step", "seeds"]  # fmt: skip
     heads += [f"reported: {what}" for what in record["reported"]]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    before: dict[int, float] = {}  # seed -> the mean of the first cell
     for name, row in rows.items():
         if not row["seeds"]:
             continue
-        seeds = zip(*(row["tasks"][test]["spearman"]["values"] for test in tests), strict=True)
-        means = [statistics.fmean(scores) for scores in seeds]
+        scores = zip(*(row["tasks"][test]["spearman"]["values"] for test in tests), strict=True)
+        means = dict(zip(row["seeds"], map(statistics.fmean, scores), strict=True))
+        before = before or means
+        gains = [mean - before[seed] for seed, mean in means.items() if seed in before]
         values = [row["tasks"][dev][metric]["values"] for metric in ("spearman", "alignment", "uniformity")]
         cells = [mean_and_std(study.spread_over_seeds([{"": one} for one in each])[""]) for each in
-                 (values[0], means, *values[1:])]  # fmt: skip
+                 (values[0], means.values(), gains, *values[1:])]  # fmt: skip
+        cells[2] = "" if means is before else cells[2] if cells[2].startswith("-") else f"+{cells[2]}"
         cells += [f"{row['seconds_per_step']:.2f}", str(len(row["seeds"]))]
         cells += [f"{values[name]:g}" if name in values else "" for values in record["reported"].values()]
         lines.append(f"| `{name}` | {' | '.join(cells)} |")

@@ -270,10 +270,14 @@ def test_the_table_of_a_grid():
     row = {"seeds": [0, 1], "seconds_per_step": 0.25,
            "tasks": {"stsb_dev": task("dev", 60.0, 62.0), "sts12": task("test", 40.0, 50.0),
                      "sickr": task("test", 50.0, 80.0)}}  # fmt: skip
+    better = {**row["tasks"], "sickr": task("test", 52.0, 81.0)}
     record = {
         "varied": ["vadv_norm"], "before": {"stsb_dev": {}}, "reported": {"STS, BERT-base": {"l2": 77.0}},
-        "cells": {"l2": row, "linf": {"seeds": [], "tasks": {}}},
+        "cells": {"l2": row, "linf": {"seeds": [], "tasks": {}}, "l1": {**row, "tasks": better}},
     }  # fmt: skip
     heads, _, *rows = study_pages.grid(record).splitlines()
     assert heads.startswith("| `vadv_norm` | stsb dev | test sets, mean | ") and heads.endswith("BERT-base |")
-    assert rows == ["| `l2` | 61.00 ± 1.41 | 55.00 ± 14.14 | 61.00 ± 1.41 | 61.00 ± 1.41 | 0.25 | 2 | 77 |"]
+    assert rows == [
+        "| `l2` | 61.00 ± 1.41 | 55.00 ± 14.14 |  | 61.00 ± 1.41 | 61.00 ± 1.41 | 0.25 | 2 | 77 |",
+        "| `l1` | 61.00 ± 1.41 | 55.75 ± 13.79 | +0.75 ± 0.35 | 61.00 ± 1.41 | 61.00 ± 1.41 | 0.25 | 2 |  |",
+    ]
