@@ -294,6 +294,9 @@ class Work:
     def _data(self) -> list[str]:
         return ["--data_dir", self.options.data_dir] if self.options.data_dir else []
 
+    def _given(self, words: Sequence[str]) -> list[str]:
+        return [word.replace("{data_dir}", self.data_dir) for word in words]
+
     def _base(self) -> list[str]:
         encoder = self.options.model_name_or_path or str(HERE.parent / "hf_robustcse" / "assets" / "encoder")
         return ["--model_name_or_path", os.path.relpath(encoder), "--pooling", str(self.study.train["pooler"])]
@@ -333,7 +336,7 @@ class Work:
         for attack, options in self.study.attacks.items():
             for name, folder in self._models(["steps"]):
                 place = self.folder / "attacked" / attack / name
-                given = [word.replace("{data_dir}", self.data_dir) for word in [*options, *self.study.attack_resources]]
+                given = self._given([*options, *self.study.attack_resources])
                 words = ["run_attack.py", "--model_name_or_path", str(folder), *given, *self._data(), "--output_dir",
                          str(place)]  # fmt: skip
                 found.append(Cell(f"attack-{attack}-{name}", tuple(words)))
@@ -344,7 +347,7 @@ class Work:
         found = []
         for task, options in self.study.finetune.items():
             for name, folder in [(UNTRAINED, encoder), *self._models(["steps"])]:
-                words = ["run_finetune.py", "--model_name_or_path", str(folder), *options, *self._data()]
+                words = ["run_finetune.py", "--model_name_or_path", str(folder), *self._given(options), *self._data()]
                 words += ["--output_dir", str(self.finetuned(task, name)), "--disable_tqdm", "true"]
                 found.append(Cell(f"finetune-{task}-{name}", tuple(words)))
         return found
@@ -364,6 +367,14 @@ class Work:
         if read_json(path)["words"] != list(cell.words):
             raise UserError(f"{cell.name} was finished with other options: take away {path}, or name another folder")
         return True
+
+    def finished(self, stage: str) -> set[str]:
+        """The names of the finished cells of a stage.
+
+        Raises:
+            UserError: if one was finished with other options.
+        """
+        return {cell.name for cells in self.cells(stage) for cell in cells if self._finished(cell)}
 
     def run(self, stage: str, deadline: float) -> tuple[list[str], int]:
         """Run the cells of a stage that are not finished, `--jobs` at a time.
@@ -580,11 +591,12 @@ def collect(work: Work) -> dict[str, Any]:
 def attacked(work: Work) -> dict[str, Any]:
     """Success of the attacks: attack set -> system -> recipe -> counts over the seeds, and the rate of their sums."""
     found: dict[str, Any] = {}
+    finished = work.finished("attack")
     for name in work.study.attacks:
         for system in work.systems:
             for seed in work.study.seeds:
                 path = work.folder / "attacked" / name / f"steps-{system}-{seed}" / "results.json"
-                if not work.done(f"attack-{name}-steps-{system}-{seed}").is_file():
+                if f"attack-{name}-steps-{system}-{seed}" not in finished:
                     continue
                 for recipes in read_json(path)["attacks"].values():
                     for recipe, counts in recipes.items():
@@ -605,12 +617,13 @@ def finetuned(work: Work) -> dict[str, Any]:
     A set is scored by the metric of the task; ``SET robust`` is its score under perturbations, where there is one.
     """
     found: dict[str, Any] = {}
+    finished = work.finished("finetune")
     for task in work.study.finetune:
         for system in (UNTRAINED, *work.systems):
             names = [UNTRAINED] if system == UNTRAINED else [f"steps-{system}-{seed}" for seed in work.study.seeds]
             rows = []
             for name in names:
-                if not work.done(f"finetune-{task}-{name}").is_file():
+                if f"finetune-{task}-{name}" not in finished:
                     continue
                 record = read_json(work.finetuned(task, name) / "results.json")
                 metric, row = record["protocol"]["metric"], {}

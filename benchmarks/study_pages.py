@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ SHORT = {
     "STS": "STS, mean", "transfer": "transfer", "typos 0.6": "typos 60 %", "synonyms 0.6": "synonyms 60 %",
     "found": "found again", "invariance": "CheckList",
 }  # fmt: skip
+
+GEOMETRY = ("alignment", "uniformity")
 
 
 def pages() -> list[Path]:
@@ -95,30 +97,42 @@ def grid(record: dict[str, Any]) -> str:
     What a cell gains on the first one is taken seed by seed, because the seeds differ more than the cells do.
     """
     rows = record["cells"]
-    tasks = next(iter(rows.values()))["tasks"]
+    trained = [name for name, row in rows.items() if row["seeds"]]
+    if not trained or not record["before"]:
+        raise UserError(f"the grid {record['grid']} has no cell that was trained and scored on a dev set")
+    tasks = rows[trained[0]]["tasks"]
     dev = next(iter(record["before"]))
     tests = [name for name, task in tasks.items() if task["split"] == "test"]
-    first = next(iter(rows))
-    heads = [" ".join(f"`{name}`" for name in record["varied"]) or "", dev.replace("_", " "), "test sets, mean",
-             f"over `{first}`, by seed", "alignment", "uniformity", "s a step", "seeds"]  # fmt: skip
+    sets = {dev.replace("_", " "): [dev], **({"test sets, mean": tests} if tests else {})}
+    heads = [" ".join(f"`{name}`" for name in record["varied"]) or ""]
+    heads += [head for name in sets for head in (name, f"over `{trained[0]}`, by seed")]
+    heads += ["alignment", "uniformity", "seeds"]
     heads += [f"reported: {what}" for what in record["reported"]]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    before: dict[int, float] = {}  # seed -> the mean of the first cell
+    before: dict[str, dict[int, float]] = {}  # of the first cell: name -> seed -> score
     for name, row in rows.items():
-        if not row["seeds"]:
-            continue
-        scores = zip(*(row["tasks"][test]["spearman"]["values"] for test in tests), strict=True)
-        means = dict(zip(row["seeds"], map(statistics.fmean, scores), strict=True))
-        before = before or means
-        gains = [mean - before[seed] for seed, mean in means.items() if seed in before]
-        values = [row["tasks"][dev][metric]["values"] for metric in ("spearman", "alignment", "uniformity")]
-        cells = [mean_and_std(study.spread_over_seeds([{"": one} for one in each])[""]) for each in
-                 (values[0], means.values(), gains, *values[1:])]  # fmt: skip
-        cells[2] = "" if means is before else cells[2] if cells[2].startswith("-") else f"+{cells[2]}"
-        cells += [f"{row['seconds_per_step']:.2f}", str(len(row["seeds"]))]
+        cells = []
+        for about, members in sets.items():
+            scores = zip(
+                *(row["tasks"][member]["spearman"]["values"] for member in members if row["seeds"]), strict=True
+            )
+            means = dict(zip(row["seeds"], map(statistics.fmean, scores), strict=True))
+            others = before.setdefault(about, means) if name in trained else {}
+            gains = [mean - others[seed] for seed, mean in means.items() if seed in others]
+            cells += [_spread(means.values()), "" if name == trained[0] else _spread(gains, signed=True)]
+        cells += [_spread(row["tasks"].get(dev, {}).get(metric, {}).get("values", ())) for metric in GEOMETRY]
+        cells.append(f"{len(row['seeds'])}" + (f", {len(row['failed'])} failed" if row["failed"] else ""))
         cells += [f"{values[name]:g}" if name in values else "" for values in record["reported"].values()]
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _spread(values: Collection[float], *, signed: bool = False) -> str:
+    """Mean and standard deviation, "" of nothing."""
+    if not values:
+        return ""
+    said = mean_and_std(study.spread_over_seeds([{"": value} for value in values])[""])
+    return f"+{said}" if signed and not said.startswith("-") else said
 
 
 def _options(options: dict[str, Any]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import unicodedata
 from collections.abc import Iterable
 from itertools import groupby
@@ -58,6 +57,41 @@ def add_typos(text: str, *, rate: float, seed: int) -> str:
     return "".join("".join(part) for part in parts)
 
 
+def pieces(text: str) -> list[tuple[str, bool]]:
+    """A text in pieces that together are the text: words, numbers, signs with their marks, and white space.
+
+    Args:
+        text: any.
+
+    Returns:
+        Each piece, and whether it is a word of at least `LEAST` letters. Characters without a width (soft hyphens,
+        joiners) are part of the word that they stand in.
+    """
+    joined: list[str] = []
+    before = "none"
+    for character in text:
+        kind = _kind(character)
+        if kind == "part" and before not in ("none", "space"):
+            kind = before  # of the letter, digit or sign that it stands behind
+            joined[-1] += character
+        elif kind == before != "sign":
+            joined[-1] += character
+        else:
+            joined.append(character)
+        before = kind
+    return [(piece, piece[0].isalpha() and sum(map(str.isalpha, piece)) >= LEAST) for piece in joined]
+
+
+def _kind(character: str) -> str:
+    if character.isspace():
+        return "space"
+    if character.isalpha():
+        return "letter"
+    if unicodedata.category(character) in ("Mn", "Mc", "Me", "Cf"):
+        return "part"
+    return "digit" if character.isdigit() else "sign"
+
+
 def leave_out(text: str, *, rate: float, seed: int) -> str:
     """The text without some of what `add_typos` leaves alone: words of fewer than `LEAST` letters, numbers, signs.
 
@@ -77,12 +111,7 @@ def leave_out(text: str, *, rate: float, seed: int) -> str:
     """
     if not 0 <= rate <= 1:
         raise UserError(f"the rate of what is left out must be between 0 and 1, not {rate:g}")
-    parts = []
-    for word, run in groupby(text, _in_word):
-        characters = "".join(run)
-        parts += [(characters, len(_letters(characters)) >= LEAST)] if word else [
-            (piece, False) for piece in re.findall(r"\s+|\d+|.", characters)
-        ]  # fmt: skip
+    parts = pieces(text)
     if not rate or not any(long for _, long in parts):
         return text
     draw = random.Random(f"leave out {seed} {text}")

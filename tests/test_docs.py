@@ -176,9 +176,32 @@ def test_the_tables_of_the_studies_are_those_of_their_files():
 
 
 def test_figures_of_the_claims_are_those_of_the_results():
-    claims, results = (PAGES[f"docs/{name}.md"].read_text(encoding="utf-8") for name in ("claims", "results"))
+    claims, *results = (
+        PAGES[f"docs/{name}.md"].read_text(encoding="utf-8") for name in ("claims", "results", "ablations")
+    )
     quoted = set(re.findall(r"\d+\.\d+ ± \d+\.\d+", claims))
-    assert len(quoted) > 5 and all(figure in results for figure in quoted)
+    assert len(quoted) > 5 and all(figure in "".join(results) for figure in quoted)
+
+
+def options_in(text: str) -> dict[str, str]:
+    """The options of a command line, with their values."""
+    return {name: " ".join(values.split()) for name, values in re.findall(r"--(\w+)((?: (?!--)\S+)*)", text)}
+
+
+def test_every_grid_that_was_trained_is_on_the_page_of_grids_with_its_picture_and_its_options():
+    page = PAGES["docs/ablations.md"].read_text(encoding="utf-8")
+    trained = sorted(path.stem for path in RESULTS.glob("ablation_*.json"))
+    assert trained and sorted(name for _, name, part, _ in MARK.findall(page) if part == "grid") == trained
+    command = re.search(r"^python examples/run_ablation.py GRID (.*?)^```$", page, flags=re.M | re.S)[1]
+    shared = options_in(" ".join(command.replace("\\", "").split()))
+    for name in trained:
+        record = result(name)
+        section = next(part for part in page.split("\n## ") if f"<!-- study: {name} grid -->" in part)
+        assert f"(../benchmarks/results/{name}.png)" in section and (RESULTS / f"{name}.png").is_file(), name
+        given, varied = options_in(record["command"]), record["varied"]
+        assert {key: value for key, value in shared.items() if key not in varied}.items() <= given.items(), name
+        for option in given.keys() - shared.keys() - {"output_dir", "seeds", "disable_tqdm", "cells"}:
+            assert f"`--{option}" in section, (name, option)
 
 
 def test_the_figures_on_the_page_of_a_method():

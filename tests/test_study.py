@@ -52,8 +52,9 @@ def make(tmp_path):
 
 
 def finish(work, name, folder=None, *, dev=50.0, seconds=4.0, steps=40, **more):
-    cells = {cell.name: cell for stage in ("trials", "steps", "seconds") if stage == name.split("-")[0]
-             for group in work.cells(stage) for cell in group}  # fmt: skip
+    stage = name.split("-")[0]
+    groups = work.cells(stage) if stage in ("trials", "steps", "seconds", "attack", "finetune") else []
+    cells = {cell.name: cell for group in groups for cell in group}
     write_json(work.done(name), {"words": list(cells[name].words) if name in cells else [], "seconds": 2.0, **more})
     if folder is not None:
         record = {
@@ -267,17 +268,29 @@ def test_the_table_of_a_grid():
     def task(split, *scores):
         return {"split": split, **{name: {"values": list(scores)} for name in ("spearman", "alignment", "uniformity")}}
 
-    row = {"seeds": [0, 1], "seconds_per_step": 0.25,
+    row = {"seeds": [0, 1], "failed": {},
            "tasks": {"stsb_dev": task("dev", 60.0, 62.0), "sts12": task("test", 40.0, 50.0),
                      "sickr": task("test", 50.0, 80.0)}}  # fmt: skip
-    better = {**row["tasks"], "sickr": task("test", 52.0, 81.0)}
+    better = {
+        "seeds": [0, 2],
+        "failed": {"1": "collapsed"},
+        "tasks": row["tasks"] | {"sickr": task("test", 52.0, 81.0)},
+    }
+    failed = {"seeds": [], "failed": {"0": "collapsed", "1": "collapsed"}, "tasks": {}}
     record = {
         "varied": ["vadv_norm"], "before": {"stsb_dev": {}}, "reported": {"STS, BERT-base": {"l2": 77.0}},
-        "cells": {"l2": row, "linf": {"seeds": [], "tasks": {}}, "l1": {**row, "tasks": better}},
+        "cells": {"l0": failed, "l2": row, "l1": better, "linf": {**row, "seeds": [3, 4]}},
     }  # fmt: skip
     heads, _, *rows = study_pages.grid(record).splitlines()
-    assert heads.startswith("| `vadv_norm` | stsb dev | test sets, mean | ") and heads.endswith("BERT-base |")
+    assert heads.startswith(
+        "| `vadv_norm` | stsb dev | over `l2`, by seed | test sets, mean | over `l2`, by seed | align"
+    )
+    assert heads.endswith("BERT-base |")
     assert rows == [
-        "| `l2` | 61.00 ± 1.41 | 55.00 ± 14.14 |  | 61.00 ± 1.41 | 61.00 ± 1.41 | 0.25 | 2 | 77 |",
-        "| `l1` | 61.00 ± 1.41 | 55.75 ± 13.79 | +0.75 ± 0.35 | 61.00 ± 1.41 | 61.00 ± 1.41 | 0.25 | 2 |  |",
+        "| `l0` |  |  |  |  |  |  | 0, 2 failed |  |",
+        "| `l2` | 61.00 ± 1.41 |  | 55.00 ± 14.14 |  | 61.00 ± 1.41 | 61.00 ± 1.41 | 2 | 77 |",
+        "| `l1` | 61.00 ± 1.41 | +0.00 | 55.75 ± 13.79 | +1.00 | 61.00 ± 1.41 | 61.00 ± 1.41 | 2, 1 failed |  |",
+        "| `linf` | 61.00 ± 1.41 |  | 55.00 ± 14.14 |  | 61.00 ± 1.41 | 61.00 ± 1.41 | 2 |  |",
     ]
+    with pytest.raises(UserError, match="the grid norms has no cell that was trained"):
+        study_pages.grid({**record, "grid": "norms", "cells": {"l0": failed}})

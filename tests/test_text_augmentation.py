@@ -128,11 +128,11 @@ def test_training_is_that_on_a_corpus_of_pairs(method, streaming, bert, corpus, 
     with open(tmp_path / "pairs.csv", "w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow(["text", "positive"])
-        rows.writerows([text, add_typos(text, rate=0.4, seed=5)] for text in texts)
+        rows.writerows([text, add_typos(leave_out(text, rate=0.5, seed=5), rate=0.4, seed=5)] for text in texts)
     common = {"method": method, "max_steps": 2, "seed": 5, **UNSEEN}
     if streaming:
         common |= {"streaming": None, "shuffle_buffer": 100, "forward_chunk_size": 3}
-    made = {"augmentation": "typos", "augmentation_rate": 0.4}
+    made = {"augmentation": "typos", "augmentation_rate": 0.4, "augmentation_drop": 0.5}
     train(bert, corpus, tmp_path / "made", **common, **made)
     train(bert, tmp_path / "pairs.csv", tmp_path / "pairs", **common)
     a, b = state_of(tmp_path / "made"), state_of(tmp_path / "pairs")

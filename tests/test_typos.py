@@ -10,7 +10,7 @@ import unicodedata
 import pytest
 
 from hf_robustcse.errors import UserError
-from hf_robustcse.typos import NEIGHBOURS, add_typos, leave_out
+from hf_robustcse.typos import NEIGHBOURS, add_typos, leave_out, pieces
 
 TEXTS = [
     "A man is playing the guitar in Berlin, loudly: 12 songs!",
@@ -122,6 +122,15 @@ def test_what_typos_leave_alone_is_left_out() -> None:
     assert leave_out(text, rate=0.0, seed=0) == text
     with pytest.raises(UserError, match=r"between 0 and 1, not 1\.5"):
         leave_out(text, rate=1.5, seed=0)
+
+
+def test_what_has_no_width_belongs_to_what_it_stands_in() -> None:
+    for text, left in (
+        ("the gui\u00adtar", "gui\u00adtar"), ("I ❤️ guitar", "guitar"), ("می\u200cخواهم و", "می\u200cخواهم"),
+        ("", ""), (" \u0301a b", " \u0301a b"), ("a_b 12x long", "long"),
+    ):  # fmt: skip
+        assert leave_out(text, rate=1.0, seed=0) == left
+        assert "".join(piece for piece, _ in pieces(text)) == text
 
 
 def test_how_often_and_always_the_same() -> None:
