@@ -12,6 +12,8 @@ sentence: what cannot be found by its long words, but by the rest, is embedded b
 from __future__ import annotations
 
 import argparse
+import shlex
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -114,9 +116,13 @@ def main() -> None:
         own = (folder / "modules.json").is_file()
         rows[name][seed] = measure(load_embedder(str(folder), pooling=None if own else args.pooling), pairs)
     summary = {name: spread_over_seeds(list(seeds.values())) for name, seeds in rows.items()}
-    record = {**machine(), "task": data.key, "sha256": data.sha256, "pairs": len(pairs), "of_pairs": data.n,
-              "sentences_found_among": len(unlike(list(dict.fromkeys(s for pair in pairs for s in pair[:2])))),
-              "least": LEAST, "rows": rows, "summary": summary}  # fmt: skip
+    record = {
+        **machine(),
+        "command": shlex.join(["python", "-m", "benchmarks.what_is_kept", *sys.argv[1:]]),
+        "task": data.key, "sha256": data.sha256, "pairs": len(pairs), "of_pairs": data.n,
+        "sentences_found_among": len(unlike(list(dict.fromkeys(s for pair in pairs for s in pair[:2])))),
+        "least": LEAST, "rows": rows, "summary": summary,
+    }  # fmt: skip
     print(table(record))
     if args.output_json:
         write_json(args.output_json, record)
