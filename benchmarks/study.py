@@ -52,6 +52,8 @@ EXAMPLES = HERE.parent / "examples"
 STAGES = ("trials", "steps", "speed", "seconds", "judge", "compare", "attack", "finetune")
 BUDGETS = ("steps", "seconds")
 UNTRAINED = "untrained"
+TRAIN = ("run_unsup.py", "run_finetune.py")
+"""Scripts that must be told to go on; run_attack.py does."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -417,7 +419,7 @@ class Work:
         words = [os.path.relpath(EXAMPLES / cell.words[0]), *cell.words[1:]]
         if "--output_json" in words:
             Path(words[words.index("--output_json") + 1]).parent.mkdir(parents=True, exist_ok=True)
-        elif output_dir and (output_dir / "manifest.json").is_file():
+        elif cell.words[0] in TRAIN and output_dir and (output_dir / "manifest.json").is_file():
             words += ["--resume_from_checkpoint", "last"]
         started = time.perf_counter()
         code, last = run_logged(words, log, **alone)

@@ -169,6 +169,19 @@ def test_too_late_and_failed_cells_are_told(make, monkeypatch):
     assert not list((work.folder).glob("done/*"))
 
 
+def test_what_was_stopped_goes_on(make, monkeypatch):
+    """Training is told to; an attack goes on by itself and has no such option."""
+    work, ran = make(), []
+    monkeypatch.setattr(
+        study, "run_logged", lambda words, log, **more: ran.append(words) or (1, "stopped from outside")
+    )
+    for script, told in (("run_unsup.py", True), ("run_finetune.py", True), ("run_attack.py", False)):
+        folder = work.folder / script
+        write_json(folder / "manifest.json", {})
+        assert work._start(study.Cell("x", (script, "--output_dir", str(folder))))
+        assert (ran[-1][-2:] == ["--resume_from_checkpoint", "last"]) is told
+
+
 def test_figures_spread_and_tables(make):
     work = make()
     finish_trials(work, {"simcse": [50.0, 49.0], "dclr": [41.0, 42.0]})
