@@ -45,8 +45,8 @@ def test_every_declared_grid_parses(bert, corpus, tmp_path):
     for name, grid in read_grids(GRIDS).items():
         sweep = parse_sweep(command(name, bert, corpus, tmp_path / name, *needs.get(name, [])), GRIDS)
         found = [sweep.arguments(cell, 0) for cell in grid.cells]
-        assert len({json.dumps([a.method_options, a.data.max_train_samples, a.model.augmentation, a.model.method],
-                               sort_keys=True) for a in found}) == len(found), name  # fmt: skip
+        assert len({json.dumps([a.method_options, a.data.max_train_samples, a.model.augmentation, a.model.method,
+                                a.model.head], sort_keys=True) for a in found}) == len(found), name  # fmt: skip
         assert grid.about and all(set(values) <= set(grid.cells) for values in grid.reported.values()), name
     assert {"simcse", *METHODS} <= set(read_grids(GRIDS)["methods"].cells)
 
