@@ -111,6 +111,8 @@ def grid(record: dict[str, Any]) -> str:
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     before: dict[str, dict[int, float]] = {}  # of the first cell: name -> seed -> score
     for name, row in rows.items():
+        if not row["seeds"] and not row["failed"]:
+            continue  # was not asked for
         cells = []
         for about, members in sets.items():
             scores = zip(

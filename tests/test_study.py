@@ -292,7 +292,8 @@ def test_the_table_of_a_grid():
     failed = {"seeds": [], "failed": {"0": "collapsed", "1": "collapsed"}, "tasks": {}}
     record = {
         "varied": ["vadv_norm"], "before": {"stsb_dev": {}}, "reported": {"STS, BERT-base": {"l2": 77.0}},
-        "cells": {"l0": failed, "l2": row, "l1": better, "linf": {**row, "seeds": [3, 4]}},
+        "cells": {"l": {**failed, "failed": {}}, "l0": failed, "l2": row, "l1": better,
+                  "linf": {**row, "seeds": [3, 4]}},
     }  # fmt: skip
     heads, _, *rows = study_pages.grid(record).splitlines()
     assert heads.startswith(
