@@ -337,10 +337,9 @@ class Work:
         found = []
         for attack, options in self.study.attacks.items():
             for name, folder in self._models(["steps"]):
-                place = self.folder / "attacked" / attack / name
                 given = self._given([*options, *self.study.attack_resources])
                 words = ["run_attack.py", "--model_name_or_path", str(folder), *given, *self._data(), "--output_dir",
-                         str(place)]  # fmt: skip
+                         str(self.attacked(attack, name))]  # fmt: skip
                 found.append(Cell(f"attack-{attack}-{name}", tuple(words)))
         return found
 
@@ -353,6 +352,10 @@ class Work:
                 words += ["--output_dir", str(self.finetuned(task, name)), "--disable_tqdm", "true"]
                 found.append(Cell(f"finetune-{task}-{name}", tuple(words)))
         return found
+
+    def attacked(self, attack: str, name: str) -> Path:
+        """The folder of the attacks on a model."""
+        return self.folder / "attacked" / attack / name
 
     def finetuned(self, task: str, name: str) -> Path:
         """The folder of a fine-tuned model."""
@@ -597,7 +600,7 @@ def attacked(work: Work) -> dict[str, Any]:
     for name in work.study.attacks:
         for system in work.systems:
             for seed in work.study.seeds:
-                path = work.folder / "attacked" / name / f"steps-{system}-{seed}" / "results.json"
+                path = work.attacked(name, f"steps-{system}-{seed}") / "results.json"
                 if f"attack-{name}-steps-{system}-{seed}" not in finished:
                     continue
                 for recipes in read_json(path)["attacks"].values():

@@ -71,10 +71,9 @@ def pieces(text: str) -> list[tuple[str, bool]]:
     before = "none"
     for character in text:
         kind = _kind(character)
-        if kind == "part" and before not in ("none", "space"):
+        if belongs := kind == "part" and before not in ("none", "space"):
             kind = before  # of the letter, digit or sign that it stands behind
-            joined[-1] += character
-        elif kind == before != "sign":
+        if belongs or kind == before != "sign":
             joined[-1] += character
         else:
             joined.append(character)
@@ -111,8 +110,10 @@ def leave_out(text: str, *, rate: float, seed: int) -> str:
     """
     if not 0 <= rate <= 1:
         raise UserError(f"the rate of what is left out must be between 0 and 1, not {rate:g}")
+    if not rate:  # as in every positive with typos alone: nothing is taken apart for it
+        return text
     parts = pieces(text)
-    if not rate or not any(long for _, long in parts):
+    if not any(long for _, long in parts):
         return text
     draw = random.Random(f"leave out {seed} {text}")
     kept = [part if part.isspace() or long or draw.random() >= rate else " " for part, long in parts]
