@@ -424,6 +424,8 @@ class Work:
             Path(words[words.index("--output_json") + 1]).parent.mkdir(parents=True, exist_ok=True)
         elif cell.words[0] in TRAIN and output_dir and (output_dir / "manifest.json").is_file():
             words += ["--resume_from_checkpoint", "last"]
+        if cell.words[0] == "run_eval.py" and self.options.embedding_cache:
+            words += ["--embedding_cache", str(self.options.embedding_cache)]  # changes no figure
         started = time.perf_counter()
         code, last = run_logged(words, log, **alone)
         record = {"words": list(cell.words), "seconds": round(time.perf_counter() - started, 1)}
@@ -758,6 +760,9 @@ def main() -> None:
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=list(STAGES), help="these alone")
     parser.add_argument("--systems", nargs="+", metavar="NAME", help="these alone, beside the first one")
     parser.add_argument("--jobs", type=int, default=1, help="cells at a time (default %(default)s)")
+    parser.add_argument(
+        "--embedding_cache", type=Path, metavar="DIR", help="of run_eval.py: `compare` encodes nothing after `judge`"
+    )
     parser.add_argument("--minutes", type=float, default=float("inf"), help="start no cell after so many")
     parser.add_argument(
         "--collect",

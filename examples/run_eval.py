@@ -58,6 +58,11 @@ def _parser() -> Parser:
     parser.add_argument("--max_seq_length", type=int, help="tokens per sentence (default: the model's)")
     parser.add_argument("--batch_size", type=int, default=64)
     parser.add_argument("--device", help="for example cpu or cuda:0 (default: an accelerator if there is one)")
+    parser.add_argument(
+        "--embedding_cache",
+        metavar="DIR",
+        help="keep the embeddings here and take from here those that this very model has made before",
+    )
     parser.add_argument("--split", default="test", choices=["train", "dev", "test"], help="split of single STS tasks")
     parser.add_argument(
         "--strict", action="store_true", help="fail if a task of a group, or WordNet for noise, is missing"

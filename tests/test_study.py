@@ -45,6 +45,7 @@ def make(tmp_path):
             data_dir="data",
             jobs=1,
             systems=systems_alone,
+            embedding_cache=None,
         )
         return study.Work(study.read_study(path), options)
 
@@ -180,6 +181,18 @@ def test_what_was_stopped_goes_on(make, monkeypatch):
         write_json(folder / "manifest.json", {})
         assert work._start(study.Cell("x", (script, "--output_dir", str(folder))))
         assert (ran[-1][-2:] == ["--resume_from_checkpoint", "last"]) is told
+
+
+def test_evaluations_share_embeddings(make, monkeypatch):
+    """The option is no part of what was done: figures are the same with it."""
+    work, ran = make(), []
+    monkeypatch.setattr(study, "run_logged", lambda words, log, **more: ran.append(words) or (0, ""))
+    for cache in (None, Path("kept")):
+        work.options.embedding_cache = cache
+        for script in ("run_eval.py", "run_unsup.py"):
+            assert work._start(study.Cell("x", (script, "--device", "cpu"))) is None
+    assert [words[3:] for words in ran] == [[], [], ["--embedding_cache", "kept"], []]
+    assert study.read_json(work.done("x"))["words"] == ["run_unsup.py", "--device", "cpu"]
 
 
 def test_figures_spread_and_tables(make):

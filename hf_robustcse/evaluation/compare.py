@@ -41,6 +41,7 @@ def run_comparison(
     max_seq_length: int | None = None,
     batch_size: int = 64,
     device: str | None = None,
+    embedding_cache: str | Path | None = None,
     strict: bool = False,
     seed: int = 0,
     bootstrap: int | None = None,
@@ -68,6 +69,7 @@ def run_comparison(
         max_seq_length: see there.
         batch_size: see there.
         device: see there.
+        embedding_cache: see there; A and B may have the same.
         strict: see there.
         seed: of the bootstrap.
         bootstrap: resamples; None for 1000.
@@ -116,8 +118,9 @@ def run_comparison(
         models[side], rows = [], []
         for run in _runs(name):
             embedder = load_embedder(
-                run, pooling=pooling, max_seq_length=max_seq_length, batch_size=batch_size, device=device
-            )
+                run, pooling=pooling, max_seq_length=max_seq_length, batch_size=batch_size, device=device,
+                embedding_cache=embedding_cache,
+            )  # fmt: skip
             embeddings, protocol = embed_tasks(embedder, loaded, whitening, whitening_text, whitening_dim)
             rows.append({data.key: embeddings[data.key].cosines(data.pairs) for data in loaded})
             for name, (_, versions) in noisy.items():

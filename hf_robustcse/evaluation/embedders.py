@@ -24,6 +24,7 @@ from hf_robustcse import layout
 from hf_robustcse.distributed import encode_together, rank
 from hf_robustcse.errors import UserError
 from hf_robustcse.evaluation.baselines import WORD_VECTORS, is_word_vectors, load_word_vectors
+from hf_robustcse.evaluation.embedding_cache import EmbeddingCache
 from hf_robustcse.evaluation.padding import padded
 from hf_robustcse.evaluation.sts import check_finite
 from hf_robustcse.files import read_json
@@ -46,6 +47,7 @@ class Embedder:
 
     Attributes:
         alone: whether a process embeds its sentences by itself, in place of a share of what all processes have.
+        cache: where embeddings are kept, None for nowhere.
     """
 
     def __init__(self, model: SentenceTransformer, batch_size: int, description: dict[str, Any]) -> None:
@@ -53,6 +55,7 @@ class Embedder:
         self.batch_size = batch_size
         self.description = description
         self.alone = False
+        self.cache: EmbeddingCache | None = None
         reads_first = description["pooling"] in ("cls", "pooler")
         self._answer = FirstTokens(self._plain, getattr(model[0], "auto_model", None) if reads_first else None)
 
@@ -85,6 +88,20 @@ class Embedder:
             print(f"{unknown} of {len(rows)} sentences hold no word of {self.description['model']}: they embed to zero")
         return rows
 
+    def keep(self, folder: str | Path) -> None:
+        """Keep the embeddings in a folder from here on, and take from it what is there.
+
+        Args:
+            folder: as `embedding_cache` in `load_embedder`.
+
+        Raises:
+            UserError: as in `EmbeddingCache`.
+        """
+        if self._reads_tokens():
+            self.cache = EmbeddingCache(folder, self.model, {"pooling": self.description["pooling"]})
+        else:
+            print(f"{self.description['model']} has a prompt or a tokenizer of its own: nothing is kept in {folder}")
+
     def _plain(self, features: dict[str, Tensor]) -> Tensor:
         return self.model(features)["sentence_embedding"]
 
@@ -113,7 +130,12 @@ class Embedder:
         def encode(batch: list[dict[str, list[int]]]) -> Tensor:
             return self._answer(padded(tokenizer, batch, self.model.device))
 
-        return encode_together(encode, texts, lengths=list(map(len, places)), **how)[row_of]
+        def embed(rows: list[int]) -> Tensor:
+            lengths = [len(texts[row]["input_ids"]) for row in rows]
+            return encode_together(encode, [texts[row] for row in rows], lengths=lengths, **how)
+
+        found = self.cache(list(places), embed) if self.cache else embed(list(range(len(places))))
+        return found[row_of]
 
 
 class _PoolerOutput(nn.Module):
@@ -135,6 +157,7 @@ def load_embedder(
     max_seq_length: int | None = None,
     batch_size: int = 64,
     device: str | None = None,
+    embedding_cache: str | Path | None = None,
 ) -> Embedder:
     """Load a local folder or Hub id, in float32 whatever dtype it is stored in, or word vectors.
 
@@ -151,13 +174,15 @@ def load_embedder(
         max_seq_length: tokens per sentence with special tokens, longer ones are truncated; None keeps the model's.
         batch_size: sentences per forward pass.
         device: for example `cpu` or `cuda:0`; None takes an accelerator if there is one.
+        embedding_cache: a folder where embeddings are kept, and taken from where they are there (`EmbeddingCache`);
+            not those of word vectors and of models with a prompt, which is said.
 
     Returns:
         The embedder.
 
     Raises:
         UserError: if the model cannot be found or loaded, the pooling contradicts the saved one or does not exist
-            for the model, or max_seq_length exceeds the model's positions.
+            for the model, max_seq_length exceeds the model's positions, or as in `EmbeddingCache`.
     """
     name = str(model_name_or_path)
     if pooling not in (None, WORD_VECTORS, *POOLINGS):
@@ -173,6 +198,8 @@ def load_embedder(
             reason = str(error).splitlines()[0]
             raise UserError(f"--device {device} is not there: take cpu, or leave it out ({reason})") from None
     if is_word_vectors(name, pooling) and not Path(name).is_dir():
+        if embedding_cache is not None:
+            print(f"word vectors are no work: those of {name} are not kept in {embedding_cache}")
         return _word_vectors(name, pooling, max_seq_length, batch_size, device)
     if pooling == WORD_VECTORS:
         raise UserError(f"{name} is a folder; --pooling {WORD_VECTORS} averages the word vectors of a text file")
@@ -214,7 +241,10 @@ def load_embedder(
     backbone = getattr(model[0], "auto_model", None)
     revision = getattr(getattr(backbone, "config", None), "_commit_hash", None)
     about = {"revision": revision, "method": saved_method(name), "max_seq_length": model.max_seq_length}
-    return Embedder(model, batch_size, _description(name, model, pooling) | about)
+    embedder = Embedder(model, batch_size, _description(name, model, pooling) | about)
+    if embedding_cache is not None:
+        embedder.keep(embedding_cache)
+    return embedder
 
 
 def _tells_of_a_problem(record: LogRecord) -> bool:

@@ -40,6 +40,7 @@ def run_evaluation(
     max_seq_length: int | None = None,
     batch_size: int = 64,
     device: str | None = None,
+    embedding_cache: str | Path | None = None,
     strict: bool = False,
     seed: int = 0,
     sst2_train: str = "auto",
@@ -77,6 +78,7 @@ def run_evaluation(
         max_seq_length: as in `load_embedder`.
         batch_size: sentences per forward pass.
         device: as in `load_embedder`.
+        embedding_cache: see there.
         strict: whether an absent member of a group, or a want of synonyms for `noise`, is an error.
         seed: of whatever the geometry draws at random, of the folds of the transfer tasks, and of the bootstrap.
         sst2_train: what SST2 trains on, see `transfer.load_transfer`.
@@ -148,8 +150,9 @@ def run_evaluation(
     if "checklist" in tasks:
         suites = load_suites(data_dir, sst2_train=sst2_train, cases=checklist_cases)
     embedder = load_embedder(
-        model_name_or_path, pooling=pooling, max_seq_length=max_seq_length, batch_size=batch_size, device=device
-    )
+        model_name_or_path, pooling=pooling, max_seq_length=max_seq_length, batch_size=batch_size, device=device,
+        embedding_cache=embedding_cache,
+    )  # fmt: skip
     sets = [data.sentences for data in (*loaded, *rows, *filter(None, [geometry]), *attacked, *noisy, *suites)]
     if probed is not None:
         sets += [probed.sentences, probed.perturbed]
