@@ -27,9 +27,6 @@ ASSETS = Path(__file__).parent / "assets"
 EMBEDDED_ENCODER = ASSETS / "encoder"
 EMBEDDED_CORPUS = ASSETS / "corpus.txt.gz"
 EMBEDDED_RECIPE = ASSETS / "recipe.yaml"
-ROBUST = "robust"
-"""A name of --method that is a recipe, `ROBUST_RECIPE`; every option beside it overrides it."""
-ROBUST_RECIPE = ASSETS / "robust.yaml"
 VARIANTS = ("paper", "reference")
 PAIR_METRICS = (
     "spearman", "alignment", "uniformity", "mean_cosine", "positive_cosine", "random_cosine", "embedding_std",
@@ -47,13 +44,7 @@ class ModelArguments:
     model_name_or_path: str | None = field(
         default=None, metadata={"help": "Folder or Hub id of an encoder (default: the embedded tiny one)."}
     )
-    method: str = field(
-        default="simcse",
-        metadata={
-            "help": f"One of {', '.join(METHODS)}, several joined by +, or {ROBUST}, the recommended recipe for a "
-            "pretrained encoder (assets/robust.yaml)."
-        },
-    )
+    method: str = field(default="simcse", metadata={"help": f"One of {', '.join(METHODS)}, or several joined by +."})
     pooler: str = field(default="cls", metadata={"help": "cls, mean, first-last or top-two."})
     head: str = field(
         default="auto", metadata={"help": "Projection head of training: tanh, mlp (batch norm), none, or the method's."}
@@ -329,15 +320,6 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
     own = options_of(argv, given.recipe)
     values = parser.read(recipe + own)
     embedded = values.model_name_or_path is None
-    if values.method == ROBUST:
-        if embedded:
-            raise UserError(
-                f"--method {ROBUST} is for a pretrained encoder, the embedded one loses by it: name yours as "
-                "--model_name_or_path"
-            )
-        recipe = recipe_arguments(ROBUST_RECIPE, given.variant) + recipe
-        values = parser.read(recipe + own)
-        values.method = parser.read(recipe_arguments(ROBUST_RECIPE, given.variant)).method
     if embedded and EMBEDDED_RECIPE.is_file():
         recipe = recipe_arguments(EMBEDDED_RECIPE, given.variant) + recipe
         values = parser.read(recipe + own)

@@ -16,14 +16,14 @@ from typing import Any
 from hf_robustcse.errors import UserError
 
 
-def atomic_write_text(path: str | Path, text: str) -> None:
-    """Write `text` (UTF-8) so that a reader, or a crash, sees the old file or the new one, never half of either."""
+def atomic_write_bytes(path: str | Path, data: bytes) -> None:
+    """Write `data` so that a reader, or a crash, sees the old file or the new one, never half of either."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)  # mkstemp makes the file private; a result is as readable as any other
@@ -31,6 +31,11 @@ def atomic_write_text(path: str | Path, text: str) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def atomic_write_text(path: str | Path, text: str) -> None:
+    """`atomic_write_bytes` of `text` in UTF-8."""
+    atomic_write_bytes(path, text.encode("utf-8"))
 
 
 def write_json(path: str | Path, value: Any) -> None:

@@ -103,21 +103,6 @@ def test_a_variant_that_does_not_exist(tmp_path):
         parse_arguments([str(recipe)])
 
 
-def test_robust_is_a_recipe_that_any_option_overrides(tmp_path):
-    words = ["--method", "robust", "--model_name_or_path", "x", "--output_dir", str(tmp_path)]
-    plain, changed = (parse_arguments([*words, *more]) for more in ([], ["--augmentation", "shuffle"]))
-    assert (plain.model.method, plain.model.augmentation, changed.model.augmentation) == ("simcse", "typos", "shuffle")
-    assert "--method robust" in plain.command
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text("method: robust\naugmentation_rate: 0.3\n")
-    mixed = parse_arguments([str(recipe), *words[2:]]).model
-    assert (mixed.method, mixed.augmentation, mixed.augmentation_rate) == ("simcse", "typos", 0.3)
-    with pytest.raises(UserError, match="--vadv_lambda belongs to a method that --method simcse does not use"):
-        parse_arguments([*words, "--vadv_lambda", "1"])
-    with pytest.raises(UserError, match="is for a pretrained encoder, the embedded one loses by it"):
-        parse_arguments([*words[:2], *words[4:]])
-
-
 def test_a_pooling_that_is_not_the_encoders_own_is_told(bert, corpus, tmp_path, capsys):
     train(bert, corpus, tmp_path / "mean", max_steps=1, pooler="mean")
     assert "note:" not in capsys.readouterr().out

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
+import sys
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,41 +19,46 @@ from torch import Tensor
 
 from hf_robustcse.distributed import world_size
 from hf_robustcse.errors import UserError
-from hf_robustcse.files import version_of
+from hf_robustcse.files import atomic_write_bytes, version_of
 
 KEY = 16  # bytes of a text's key
+ENCODING = 1  # counts up when `Embedder` embeds otherwise than before: what was kept is another model's then
 
 
 class EmbeddingCache:
-    """The embeddings of one model in a folder that holds those of many.
+    """The embeddings of a model in a folder that holds those of many.
 
     A model is known by its weights, configuration and modules, with the versions of the libraries and the kind of
     device; a text by its tokens. Nothing that was written is changed: what is new becomes a file beside the others, so
     that several processes may write. A model that is trained on is another model.
 
     Args:
-        folder: of all models; made when something is written.
+        folder: of all models; made if it is not there.
         model: the SentenceTransformer, in the precision that it embeds with.
         about: what else the embeddings depend on: JSON values.
 
-    Attributes:
-        folder: this model's own.
-
     Raises:
-        UserError: if `folder` is a file, or there are several processes, which share the encoding.
+        UserError: if `folder` is none and cannot become one, or there are several processes, which share the encoding.
     """
 
     def __init__(self, folder: str | Path, model: SentenceTransformer, about: Mapping[str, Any]) -> None:
-        if Path(folder).exists() and not Path(folder).is_dir():
-            raise UserError(f"--embedding_cache {folder} is a file: name a folder")
         if world_size() > 1:
             raise UserError("--embedding_cache is for a single process: leave it out, or start one process")
-        self.folder = Path(folder) / _digest(model, about)
-        self._place: dict[bytes, int] | None = None
-        self._rows: list[np.ndarray] = []
+        if not str(folder):
+            raise UserError("--embedding_cache names no folder")
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"--embedding_cache {folder} is no folder and cannot become one: {error}") from error
+        self.folder, self.model, self.about = Path(folder), model, about
+        self._of = ""  # the model that the next two are of
+        self._place: dict[bytes, int] = {}
+        self._rows = np.zeros((0, 0), np.float32)
 
     def __call__(self, texts: Sequence[tuple[int, ...]], encode: Callable[[list[int]], Tensor]) -> Tensor:
         """The embeddings of n texts, of which only those that are not kept are computed, and then kept.
+
+        What cannot be written is said on stderr, and embedded all the same.
 
         Args:
             texts: the token ids of each.
@@ -65,45 +70,41 @@ class EmbeddingCache:
         Raises:
             UserError: for a file that cannot be read.
         """
-        if self._place is None:
-            self._place = self._read()
+        if (of := _digest(self.model, self.about)) != self._of:
+            self._of, self._place = of, {}
+            self._rows = self._read(self.folder / of)
         keys = [hashlib.blake2b(np.asarray(ids, np.int64).tobytes(), digest_size=KEY).digest() for ids in texts]
-        if missing := [row for row, key in enumerate(keys) if key not in self._place]:
-            rows = encode(missing).cpu().numpy().astype(np.float32, copy=False)
-            new = [keys[row] for row in missing]
+        if missing := {key: row for row, key in enumerate(keys) if key not in self._place}:
+            rows = encode(list(missing.values())).cpu().numpy().astype(np.float32, copy=False)
             if np.isfinite(rows).all():  # what is not is the caller's to tell, and nobody's to keep
-                self._write(new, rows)
-            self._place |= {key: len(self._place) + number for number, key in enumerate(new)}
-            self._rows.append(rows)
-        return torch.from_numpy(np.concatenate(self._rows)[[self._place[key] for key in keys]])
+                self._write(self.folder / of, list(missing), rows)
+            self._place |= {key: len(self._place) + number for number, key in enumerate(missing)}
+            self._rows = np.concatenate([self._rows, rows]) if len(self._rows) else rows
+        return torch.from_numpy(self._rows[[self._place[key] for key in keys]])
 
-    def _read(self) -> dict[bytes, int]:
-        place: dict[bytes, int] = {}
-        for path in sorted(self.folder.glob("*.safetensors")):
+    def _read(self, folder: Path) -> np.ndarray:
+        found = []
+        for path in sorted(folder.glob("*.safetensors")):
             try:
                 tensors = load_file(path)
-                rows, keys = tensors["embeddings"], tensors["keys"]
-                if len(keys) != len(rows) or keys.shape[1:] != (KEY,):
+                rows, keys = tensors["embeddings"], [key.tobytes() for key in tensors["keys"]]
+                if len(keys) != len(rows) or any(len(key) != KEY for key in keys):
                     raise ValueError("keys and embeddings do not fit")
             except (OSError, SafetensorError, KeyError, ValueError) as error:
                 raise UserError(f"{path} of the --embedding_cache cannot be read, delete it: {error}") from error
-            new = {key.tobytes(): number for number, key in enumerate(keys)}
-            kept = [number for key, number in new.items() if key not in place]  # two processes may embed the same text
-            place |= {keys[number].tobytes(): len(place) + row for row, number in enumerate(kept)}
-            self._rows.append(rows[kept])
-        return place
+            # Two processes may have embedded the same text.
+            new = {key: row for row, key in enumerate(keys) if key not in self._place}
+            self._place |= {key: len(self._place) + number for number, key in enumerate(new)}
+            found.append(rows[list(new.values())])
+        return np.concatenate(found) if found else np.zeros((0, 0), np.float32)
 
-    def _write(self, keys: Sequence[bytes], rows: np.ndarray) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+    def _write(self, folder: Path, keys: Sequence[bytes], rows: np.ndarray) -> None:
         table = np.frombuffer(b"".join(keys), np.uint8).reshape(-1, KEY)
-        handle, temporary = tempfile.mkstemp(dir=self.folder, prefix=".")
         try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(save({"keys": table, "embeddings": np.ascontiguousarray(rows)}))
-            os.replace(temporary, self.folder / f"{Path(temporary).name[1:]}.safetensors")
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+            data = save({"keys": table, "embeddings": np.ascontiguousarray(rows)})
+            atomic_write_bytes(folder / f"{uuid.uuid4().hex}.safetensors", data)
+        except OSError as error:
+            print(f"--embedding_cache {self.folder}: not kept, {error}", file=sys.stderr)
 
 
 def _digest(model: SentenceTransformer, about: Mapping[str, Any]) -> str:
@@ -111,8 +112,9 @@ def _digest(model: SentenceTransformer, about: Mapping[str, Any]) -> str:
     found = hashlib.sha256()
     config = getattr(getattr(model[0], "auto_model", None), "config", None)
     said = {key: value for key, value in (config.to_dict() if config else {}).items() if key != "_name_or_path"}
-    versions = {package: version_of(package) for package in ("torch", "transformers", "sentence-transformers")}
-    said = {"config": said, "modules": repr(model), "versions": versions, "device": model.device.type, **about}
+    packages = ("torch", "transformers", "sentence-transformers", "hf_robustcse")
+    said = {"config": said, "modules": repr(model), "padding": model.tokenizer.padding_side, "encoding": ENCODING,
+            "device": model.device.type, "versions": {name: version_of(name) for name in packages}, **about}  # fmt: skip
     found.update(json.dumps(said, sort_keys=True, default=str).encode())
     for name, tensor in sorted(model.state_dict().items()):
         found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

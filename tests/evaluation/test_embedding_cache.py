@@ -114,8 +114,10 @@ def test_a_comparison_after_evaluations_encodes_nothing(
 
 def test_what_is_refused(bert: Path, sentences: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="file is a file: name a folder"):
-        load_embedder(str(bert), pooling="mean", device="cpu", embedding_cache=tmp_path / "file")
+    for place, said in ((tmp_path / "file", "no folder and cannot become one"), (tmp_path / "file/in", "cannot become"),
+                        ("", "names no folder")):  # fmt: skip
+        with pytest.raises(UserError, match=said):
+            load_embedder(str(bert), pooling="mean", device="cpu", embedding_cache=place)
     monkeypatch.setattr("hf_robustcse.evaluation.embedding_cache.world_size", lambda: 2)
     with pytest.raises(UserError, match="single process"):
         load_embedder(str(bert), pooling="mean", device="cpu", embedding_cache=tmp_path / "cache")
@@ -138,3 +140,51 @@ def test_what_is_not_finite_is_not_kept(bert: Path, sentences: list[str], tmp_pa
     with pytest.raises(UserError, match="hold a NaN"):
         embedder(sentences)
     assert not list(tmp_path.glob("cache/**/*.safetensors"))
+
+
+def test_two_processes_may_keep_the_same_text_and_one_model_may_change(
+    bert: Path, sentences: list[str], tmp_path: Path, encoded: list[int]
+) -> None:
+    cache = tmp_path / "cache"
+    plain = load_embedder(str(bert), pooling="mean", device="cpu")(sentences)
+    one, other = (load_embedder(str(bert), pooling="mean", device="cpu", embedding_cache=cache) for _ in range(2))
+    for embedder in (one, other):
+        embedder(sentences[:2])  # both have looked: neither sees what the other keeps from here on
+    one(sentences[:30])
+    other(sentences[20:50])
+    encoded.clear()
+    third = load_embedder(str(bert), pooling="mean", device="cpu", embedding_cache=cache)
+    np.testing.assert_allclose(third(sentences), plain, atol=1e-5)
+    assert sum(encoded) == 10
+    with torch.no_grad():
+        third.model[0].auto_model.embeddings.LayerNorm.bias += 0.1
+    changed = third(sentences)
+    assert np.abs(changed - plain).max() > 1e-3
+    np.testing.assert_allclose(third(sentences[::-1]), changed[::-1], atol=1e-5)
+    assert len(list(cache.iterdir())) == 2
+
+
+def test_equal_texts_are_one(bert: Path, tmp_path: Path) -> None:
+    embedder = load_embedder(str(bert), pooling="mean", device="cpu", embedding_cache=tmp_path)
+    asked: list[list[int]] = []
+
+    def encode(rows: list[int]) -> torch.Tensor:
+        asked.append(rows)
+        return torch.tensor([[float(texts[row][0])] for row in rows])
+
+    assert embedder.cache is not None
+    for texts in ([(1,), (2,), (1,)], [(2,), (3,), (1,)]):
+        assert embedder.cache(texts, encode).flatten().tolist() == [text[0] for text in texts]
+    assert [len(rows) for rows in asked] == [2, 1]
+
+
+def test_a_full_disk_costs_no_evaluation(
+    bert: Path, sentences: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("hf_robustcse.evaluation.embedding_cache.atomic_write_bytes", full)
+    embedder = load_embedder(str(bert), pooling="mean", device="cpu", embedding_cache=tmp_path)
+    assert embedder(sentences).shape == (60, 24)
+    assert "not kept, [Errno 28] No space left on device" in capsys.readouterr().err
