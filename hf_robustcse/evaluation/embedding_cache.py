@@ -113,8 +113,8 @@ def _digest(model: SentenceTransformer, about: Mapping[str, Any]) -> str:
     config = getattr(getattr(model[0], "auto_model", None), "config", None)
     said = {key: value for key, value in (config.to_dict() if config else {}).items() if key != "_name_or_path"}
     packages = ("torch", "transformers", "sentence-transformers", "hf_robustcse")
-    said = {"config": said, "modules": repr(model), "padding": model.tokenizer.padding_side, "encoding": ENCODING,
-            "device": model.device.type, "versions": {name: version_of(name) for name in packages}, **about}  # fmt: skip
+    said = {"config": said, "modules": repr(model), "padding": model.tokenizer.padding_side, "encoding": ENCODING}
+    said |= {"device": model.device.type, "versions": {name: version_of(name) for name in packages}, **about}
     found.update(json.dumps(said, sort_keys=True, default=str).encode())
     for name, tensor in sorted(model.state_dict().items()):
         found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
