@@ -110,13 +110,19 @@ class EmbeddingCache:
 def _digest(model: SentenceTransformer, about: Mapping[str, Any]) -> str:
     """What a model is, wherever it lies."""
     found = hashlib.sha256()
-    config = getattr(getattr(model[0], "auto_model", None), "config", None)
+    backbone = getattr(model[0], "auto_model", None)
+    config = getattr(backbone, "config", None)
     said = {key: value for key, value in (config.to_dict() if config else {}).items() if key != "_name_or_path"}
     packages = ("torch", "transformers", "sentence-transformers", "hf_robustcse")
     said = {"config": said, "modules": repr(model), "padding": model.tokenizer.padding_side, "encoding": ENCODING}
     said |= {"device": model.device.type, "versions": {name: version_of(name) for name in packages}, **about}
     found.update(json.dumps(said, sort_keys=True, default=str).encode())
+    # Transformers draws a pooler that a checkpoint does not bring; it is read by the pooling of that name alone.
+    pooler = getattr(backbone, "pooler", None) if about.get("pooling") != "pooler" else None
+    unread = {tensor.data_ptr() for tensor in pooler.state_dict().values()} if pooler is not None else set()
     for name, tensor in sorted(model.state_dict().items()):
+        if tensor.data_ptr() in unread:
+            continue
         found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return found.hexdigest()

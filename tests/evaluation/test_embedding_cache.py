@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
 from hf_robustcse.errors import UserError
@@ -162,6 +163,30 @@ def test_two_processes_may_keep_the_same_text_and_one_model_may_change(
     assert np.abs(changed - plain).max() > 1e-3
     np.testing.assert_allclose(third(sentences[::-1]), changed[::-1], atol=1e-5)
     assert len(list(cache.iterdir())) == 2
+
+
+def test_a_pooler_that_is_drawn_anew_makes_no_other_model(
+    bert: Path, sentences: list[str], tmp_path: Path, encoded: list[int]
+) -> None:
+    bare = tmp_path / "bare"
+    shutil.copytree(bert, bare)
+    weights = load_file(bare / "model.safetensors")
+    save_file({name: tensor for name, tensor in weights.items() if "pooler" not in name}, bare / "model.safetensors",
+              metadata={"format": "pt"})  # fmt: skip
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        encoded.clear()
+        load_embedder(str(bare), pooling="first-last", device="cpu", embedding_cache=tmp_path / "cache")(sentences)
+    assert not encoded
+    # One that is read counts.
+    for folder in (bert, tmp_path / "other"):
+        if folder != bert:
+            shutil.copytree(bert, folder)
+            weights["pooler.dense.bias"] += 1.0
+            save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        encoded.clear()
+        load_embedder(str(folder), pooling="pooler", device="cpu", embedding_cache=tmp_path / "cache")(sentences)
+        assert encoded
 
 
 def test_equal_texts_are_one(bert: Path, tmp_path: Path) -> None:
