@@ -71,19 +71,21 @@ class EmbeddingCache:
             UserError: for a file that cannot be read.
         """
         if (of := _digest(self.model, self.about)) != self._of:
-            self._of, self._place = of, {}
-            self._rows = self._read(self.folder / of)
+            self._of, self._place, self._rows = of, {}, np.zeros((0, 0), np.float32)
+            self._read(self.folder / of)
         keys = [hashlib.blake2b(np.asarray(ids, np.int64).tobytes(), digest_size=KEY).digest() for ids in texts]
         if missing := {key: row for row, key in enumerate(keys) if key not in self._place}:
             rows = encode(list(missing.values())).cpu().numpy().astype(np.float32, copy=False)
             if np.isfinite(rows).all():  # what is not is the caller's to tell, and nobody's to keep
                 self._write(self.folder / of, list(missing), rows)
-            self._place |= {key: len(self._place) + number for number, key in enumerate(missing)}
-            self._rows = np.concatenate([self._rows, rows]) if len(self._rows) else rows
+            self._add(list(missing), rows)
         return torch.from_numpy(self._rows[[self._place[key] for key in keys]])
 
-    def _read(self, folder: Path) -> np.ndarray:
-        found = []
+    def _add(self, keys: Sequence[bytes], rows: np.ndarray) -> None:
+        self._place |= {key: len(self._place) + number for number, key in enumerate(keys)}
+        self._rows = np.concatenate([self._rows, rows]) if len(self._rows) else rows
+
+    def _read(self, folder: Path) -> None:
         for path in sorted(folder.glob("*.safetensors")):
             try:
                 tensors = load_file(path)
@@ -94,9 +96,7 @@ class EmbeddingCache:
                 raise UserError(f"{path} of the --embedding_cache cannot be read, delete it: {error}") from error
             # Two processes may have embedded the same text.
             new = {key: row for row, key in enumerate(keys) if key not in self._place}
-            self._place |= {key: len(self._place) + number for number, key in enumerate(new)}
-            found.append(rows[list(new.values())])
-        return np.concatenate(found) if found else np.zeros((0, 0), np.float32)
+            self._add(list(new), rows[list(new.values())])
 
     def _write(self, folder: Path, keys: Sequence[bytes], rows: np.ndarray) -> None:
         table = np.frombuffer(b"".join(keys), np.uint8).reshape(-1, KEY)
